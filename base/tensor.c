@@ -1,0 +1,93 @@
+/* One allocation a tensor: headroom, then elements, both aligned to a cache line. */
+#include "base/tensor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/size.h"
+
+enum status shape_bytes(const struct shape *shape, enum dtype dtype, size_t *ret, struct error *err)
+{
+    size_t bytes = dtype_bytes(dtype);
+    bool zero = false;
+
+    if (!bytes || shape->ndim < 0 || shape->ndim > TENSOR_MAX_NDIM)
+        return error_set(err, STATUS_INVALID, "dtype number %d, %d dimensions", (int)dtype, shape->ndim);
+    for (int i = 0; i < shape->ndim; i++) {
+        if (!shape->dim[i])
+            zero = true;
+        else if (size_mul(bytes, shape->dim[i], &bytes) != STATUS_OK)
+            return error_set(err, STATUS_OVERFLOW, "dimension %d of %d: %" PRIu64, i, shape->ndim, shape->dim[i]);
+    }
+    *ret = zero ? 0 : bytes;
+    return STATUS_OK;
+}
+
+enum status tensor_create(enum dtype dtype, const struct shape *shape, struct tensor **ret, struct error *err)
+{
+    struct tensor *tensor = NULL;
+    unsigned char *memory = NULL;
+    size_t bytes = 0;
+    size_t all = 0;
+    enum status st = shape_bytes(shape, dtype, &bytes, err);
+
+    if (st != STATUS_OK)
+        return st;
+    if (size_add(bytes, TENSOR_HEADROOM + TENSOR_ALIGN, &all) != STATUS_OK)
+        return error_set(err, STATUS_OVERFLOW, "tensor of %zu bytes", bytes);
+    all &= ~(size_t)(TENSOR_ALIGN - 1);
+    tensor = calloc(1, sizeof *tensor);
+    memory = aligned_alloc(TENSOR_ALIGN, all);
+    if (!tensor || !memory) {
+        free(tensor);
+        free(memory);
+        return error_set(err, STATUS_NOMEM, "tensor of %zu bytes", bytes);
+    }
+    atomic_init(&tensor->references, 1);
+    tensor->dtype = dtype;
+    tensor->shape = *shape;
+    tensor->bytes = tensor->capacity_bytes = bytes;
+    tensor->data = memory + TENSOR_HEADROOM;
+    *ret = tensor;
+    return STATUS_OK;
+}
+
+enum status tensor_reshape(struct tensor *tensor, enum dtype dtype, const struct shape *shape, struct error *err)
+{
+    size_t bytes = 0;
+    enum status st = shape_bytes(shape, dtype, &bytes, err);
+
+    if (st != STATUS_OK)
+        return st;
+    if (bytes > tensor->capacity_bytes)
+        return error_set(err, STATUS_OVERFLOW, "%zu bytes in a tensor of %zu", bytes, tensor->capacity_bytes);
+    tensor->dtype = dtype;
+    tensor->shape = *shape;
+    tensor->bytes = bytes;
+    return STATUS_OK;
+}
+
+struct tensor *tensor_retain(struct tensor *tensor)
+{
+    atomic_fetch_add_explicit(&tensor->references, 1, memory_order_relaxed);
+    return tensor;
+}
+
+void tensor_release(struct tensor *tensor)
+{
+    if (!tensor || atomic_fetch_sub_explicit(&tensor->references, 1, memory_order_acq_rel) != 1)
+        return;
+    free(tensor->data - TENSOR_HEADROOM);
+    free(tensor);
+}
+
+void shape_text(const struct shape *shape, enum dtype dtype, char *text, size_t text_bytes)
+{
+    size_t used = (size_t)snprintf(text, text_bytes, "%s[", dtype_name(dtype));
+
+    for (int i = 0; i < shape->ndim && i < TENSOR_MAX_NDIM && used < text_bytes; i++)
+        used += (size_t)snprintf(text + used, text_bytes - used, "%s%" PRIu64, i ? "," : "", shape->dim[i]);
+    if (used < text_bytes)
+        (void)snprintf(text + used, text_bytes - used, "]");
+}

@@ -1,0 +1,49 @@
+/* A dense tensor in host memory with headroom in front, so that a frame's header and the payload are one message. */
+#ifndef BASE_TENSOR_H
+#define BASE_TENSOR_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+enum {
+    TENSOR_MAX_NDIM = 8,
+    TENSOR_HEADROOM = 384, /* room for the largest frame header; a multiple of TENSOR_ALIGN */
+    TENSOR_ALIGN = 64
+};
+
+struct shape {
+    int ndim; /* 0 (a scalar, one element) to TENSOR_MAX_NDIM */
+    uint64_t dim[TENSOR_MAX_NDIM];
+};
+
+/* Row-major and contiguous.  data is aligned to TENSOR_ALIGN; the TENSOR_HEADROOM bytes before it belong to
+ * whoever sends or receives the tensor. */
+struct tensor {
+    atomic_int references;
+    enum dtype dtype;
+    struct shape shape;
+    size_t bytes;          /* of the elements now described; <= capacity_bytes */
+    size_t capacity_bytes; /* allocated behind data */
+    unsigned char *data;
+};
+
+/* Elements and bytes of a shape.  STATUS_OVERFLOW, STATUS_INVALID (ndim, dtype). */
+enum status shape_bytes(const struct shape *shape, enum dtype dtype, size_t *ret, struct error *err);
+
+/* Allocate, uninitialised, with one reference for the caller (returns).  STATUS_OVERFLOW, STATUS_NOMEM. */
+enum status tensor_create(enum dtype dtype, const struct shape *shape, struct tensor **ret, struct error *err);
+
+/* Describe other extents in the same memory.  STATUS_OVERFLOW when they exceed capacity_bytes. */
+enum status tensor_reshape(struct tensor *tensor, enum dtype dtype, const struct shape *shape, struct error *err);
+
+/* One more reference; one less, freed with the last.  NULL is allowed in release. */
+struct tensor *tensor_retain(struct tensor *tensor);
+void tensor_release(struct tensor *tensor);
+
+/* "f32[4,576]" into text; always terminated. */
+void shape_text(const struct shape *shape, enum dtype dtype, char *text, size_t text_bytes);
+
+#endif

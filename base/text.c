@@ -1,0 +1,78 @@
+/* Doubling buffer; every writer of text for people or for JSON uses it. */
+#include "base/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool text_reserve(struct text *text, size_t more)
+{
+    size_t capacity = text->capacity ? text->capacity : 256;
+    char *bytes;
+
+    if (text->failed || more >= (size_t)1 << 40) {
+        text->failed = true;
+        return false;
+    }
+    while (capacity < text->length + more + 1)
+        capacity *= 2;
+    if (capacity == text->capacity)
+        return true;
+    bytes = realloc(text->bytes, capacity);
+    if (!bytes) {
+        text->failed = true;
+        return false;
+    }
+    text->bytes = bytes;
+    text->capacity = capacity;
+    return true;
+}
+
+void text_add_bytes(struct text *text, const void *bytes, size_t count)
+{
+    if (!text_reserve(text, count))
+        return;
+    if (count)
+        memcpy(text->bytes + text->length, bytes, count);
+    text->length += count;
+    text->bytes[text->length] = '\0';
+}
+
+void text_add(struct text *text, const char *format, ...)
+{
+    char small[256];
+    va_list args;
+    va_list again;
+    int length;
+
+    va_start(args, format);
+    va_copy(again, args);
+    length = vsnprintf(small, sizeof small, format, args);
+    va_end(args);
+    if (length >= 0 && (size_t)length < sizeof small) {
+        text_add_bytes(text, small, (size_t)length);
+    } else if (length >= 0 && text_reserve(text, (size_t)length)) {
+        (void)vsnprintf(text->bytes + text->length, (size_t)length + 1, format, again);
+        text->length += (size_t)length;
+    }
+    va_end(again);
+}
+
+void text_clear(struct text *text)
+{
+    text->length = 0;
+    if (text->bytes)
+        text->bytes[0] = '\0';
+}
+
+void text_done(struct text *text)
+{
+    free(text->bytes);
+    *text = (struct text){0};
+}
+
+const char *text_string(const struct text *text)
+{
+    return text->bytes ? text->bytes : "";
+}
