@@ -1,0 +1,39 @@
+/* The object that says exactly when one submitted piece of work is done.
+ *
+ * It leaves pending exactly once, to done or failed.  Done means local completion: buffers are back and the moved bytes
+ * equal the planned bytes.  It retains every tensor it needs. */
+#ifndef COMM_COMPLETION_H
+#define COMM_COMPLETION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct completion;
+
+enum completion_state { COMPLETION_PENDING, COMPLETION_DONE, COMPLETION_FAILED };
+
+/* No deadline of the caller's own: the session's timeout rule alone ends the wait. */
+#define DEADLINE_NONE UINT64_MAX
+
+/* Move it if it can move; never blocks. */
+enum completion_state completion_test(struct completion *completion);
+
+/* Wait until done or failed, or until deadline_ns on the monotonic clock.  Spins up to 50 us, then sleeps in growing
+ * steps up to 1 ms.
+ * STATUS_OK       done
+ * STATUS_TIMEOUT  deadline_ns passed: still pending, its buffers still retained, nothing is torn down
+ * otherwise       failed with this status (the session's timeout rule included) */
+enum status completion_wait(struct completion *completion, uint64_t deadline_ns, struct error *err);
+
+/* Done or failed: free.  Releasing a pending one is a programming error (CHECK).  NULL is allowed. */
+void completion_release(struct completion *completion);
+
+/* Give a pending (or ended) completion and its buffers to the session, which frees it when it ends. */
+void completion_abandon(struct completion *completion);
+
+/* Of a done failure agreement: the AND of every member's flags. */
+uint32_t completion_flags(const struct completion *completion);
+
+#endif

@@ -1,0 +1,106 @@
+/* One run of a job from consensus to close: the transport, the control channel, groups, routes, and the first failure.
+ *
+ * A session never ends the process.  The first failure is recorded, poisons the session (later calls fail with it and
+ * submit nothing native) and goes out on the control channel; then one recovery agreement gives every rank the same
+ * cause. */
+#ifndef COMM_SESSION_H
+#define COMM_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "comm/spec.h"
+#include "comm/transport.h"
+
+struct session;
+struct group;
+struct route;
+
+enum checks { CHECKS_OFF, CHECKS_LIGHT, CHECKS_FULL };
+enum on_timeout { ON_TIMEOUT_ABORT, ON_TIMEOUT_QUARANTINE };
+
+struct fault; /* comm/fault.h */
+
+struct session_options {
+    uint64_t timeout_ns;         /* a silent or stuck peer while a rank waits */
+    uint64_t startup_timeout_ns; /* consensus, building */
+    enum on_timeout on_timeout;
+    enum checks checks;
+    bool payload_integrity; /* checksum every payload */
+    const char *run_dir;    /* recorder ring and cause.json; NULL: none.  Copied. */
+    const struct fault *faults; /* rehearsed faults; borrowed until session_close */
+    int fault_count;
+};
+
+/* What one rank brings to the consensus.  Borrowed during the call. */
+struct manifest_key {
+    const char *key;   /* "mesh.tensor", "env.FERRY_X", "build.version" */
+    uint64_t digest;   /* XXH3-64 of its value */
+    const char *value; /* shown in a difference, cut at 64 bytes */
+};
+
+struct manifest {
+    enum status status; /* of everything this rank prepared; anything but OK makes every rank fail */
+    const char *why;    /* its sentence when status is not OK */
+    uint64_t topology_digest;
+    uint64_t plan_digest;
+    uint64_t environment_digest;
+    uint64_t build_digest;
+    size_t key_count;
+    const struct manifest_key *keys; /* sorted by key */
+};
+
+/* Start a session over an open transport (takes it on success) with its control thread.  Local.
+ * STATUS_NOMEM, STATUS_ENVIRONMENT. */
+enum status session_create(const struct transport_ops *ops, struct transport *transport,
+                           const struct session_options *options, struct session **ret, struct error *err);
+
+/* All ranks compare what they were told, before any group exists.  Collective over the world; blocks, at most
+ * startup_timeout.  Both exchanges finish before anyone validates.  On failure every rank holds the same sentence.
+ * STATUS_MISMATCH names ranks and the differing key; the status of a rank that failed, with its rank and why;
+ * STATUS_TIMEOUT, STATUS_LOST. */
+enum status session_consensus(struct session *session, const struct manifest *manifest, struct error *err);
+
+/* Build groups in id order, then routes.  Every rank passes every spec (or at least all that name it).  Local.
+ * STATUS_OVERFLOW (id above the transport's tags), STATUS_INVALID, STATUS_NOMEM. */
+enum status session_build(struct session *session, const struct group_spec *groups, size_t group_count,
+                          const struct route_spec *routes, size_t route_count, struct error *err);
+
+/* Lend the group or route with this id, NULL: none.  Until session_close. */
+struct group *session_group(struct session *session, uint32_t id);
+struct route *session_route(struct session *session, uint32_t id);
+
+int session_rank(const struct session *session);
+int session_size(const struct session *session);
+
+/* Move everything that can move; never blocks.  Compute calls it between tiles.  Counts as a sign of life. */
+void session_progress(struct session *session);
+
+/* STATUS_OK, or the first failure with its sentence. */
+enum status session_check(struct session *session, struct error *err);
+
+/* Record a failure of this rank (a model that could not be loaded, a token that is not finite); the first wins. */
+void session_fail(struct session *session, enum status st, const char *why);
+
+/* After a failure: agree with whoever is left on the one cause, within about 2 s.  Fills err with the cause that every
+ * rank holds; *ret_speaker: this rank is the one that prints it. */
+enum status session_settle(struct session *session, struct error *err, bool *ret_speaker);
+
+/* What this rank is doing, for "what do you wait for?" and the recorder: "step 12, stage 1".  Copied, cut at 63. */
+void session_phase(struct session *session, const char *phase);
+
+struct session_counters {
+    uint64_t frames_checked;
+    uint64_t frames_sent;
+    uint64_t bytes_sent;
+    uint64_t bytes_received;
+    uint64_t operations; /* posted collectives and route transfers, consensus and votes included */
+};
+struct session_counters session_counters(const struct session *session);
+
+/* Stop the control thread, release groups, routes, transport.  clean (no failure anywhere): collective, blocks, at
+ * most timeout.  Otherwise nothing waits and MPI is not finalised. */
+enum status session_close(struct session *session, bool clean, struct error *err);
+
+#endif

@@ -1,0 +1,72 @@
+/* The table that a transport fills in: it moves whole messages between ranks and nothing else.
+ *
+ * Every slot is called with the session's lock held, by one thread at a time, from exactly one dispatcher in comm that
+ * has validated its arguments.  No slot blocks except open and close.  Matching is by (peer, tag), in order. */
+#ifndef COMM_TRANSPORT_H
+#define COMM_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { CONTROL_BYTES = 512 };
+
+/* What on_timeout: abort can do: give the buffers back alone, or only end the job. */
+enum teardown { TEARDOWN_NATIVE, TEARDOWN_JOB };
+
+struct transport;
+struct work;    /* one posted send or receive */
+struct message; /* one matched incoming message, not yet received */
+
+struct transport_options {
+    bool program_owns_mpi;      /* the caller initialised MPI */
+    uint64_t startup_timeout_ns;
+    const char *interface;      /* for traffic between hosts; NULL: the transport's choice */
+};
+
+struct transport_ops {
+    /* Word used in the topology file: "mpi", "nccl", "loopback". */
+    const char *name;
+    enum teardown teardown;
+
+    /* Required.  Collective, blocks.  Start the transport. */
+    enum status (*open)(const struct transport_options *options, struct transport **ret, struct error *err);
+    /* Required.  clean: every rank gets here after a good run (collective, blocks); otherwise release what can be
+     * released without waiting for anybody. */
+    void (*close)(struct transport *transport, bool clean);
+
+    int (*rank)(const struct transport *transport);
+    int (*size)(const struct transport *transport);
+    uint32_t (*max_tag)(const struct transport *transport);
+    /* Largest message in bytes; comm sends longer payloads in pieces. */
+    size_t (*max_message)(const struct transport *transport);
+
+    /* Required.  Post bytes (borrowed until the work is done). */
+    enum status (*send)(struct transport *transport, int peer, uint32_t tag, const void *bytes, size_t count,
+                        struct work **ret, struct error *err);
+    /* Required.  Match the next message of (peer, tag): *ret is NULL when none has come; else its size is known and it
+     * must be received. */
+    enum status (*probe)(struct transport *transport, int peer, uint32_t tag, struct message **ret, size_t *ret_bytes,
+                         struct error *err);
+    /* Required.  Receive a matched message into memory of exactly its size (borrowed until done).  Takes message. */
+    enum status (*receive)(struct transport *transport, struct message *message, void *bytes, size_t count,
+                           struct work **ret, struct error *err);
+    /* Required.  Has the work ended?  When *ret is true the work is freed. */
+    enum status (*test)(struct transport *transport, struct work *work, bool *ret, struct error *err);
+
+    /* Required.  The control channel: fixed CONTROL_BYTES messages on a channel of their own, copied, to any rank
+     * (itself included); receive: false when none has come. */
+    enum status (*control_send)(struct transport *transport, int peer, const void *bytes, struct error *err);
+    enum status (*control_receive)(struct transport *transport, int *ret_peer, void *bytes, bool *ret,
+                                   struct error *err);
+
+    /* Required.  Short text for logs: "Open MPI v4.1.4, 2 hosts". */
+    const char *(*describe)(const struct transport *transport);
+};
+
+/* The one symbol that a transport plugin exports. */
+#define TRANSPORT_PLUGIN_SYMBOL "ferry_transport_plugin"
+
+#endif
