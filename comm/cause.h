@@ -1,0 +1,15 @@
+/* A failure's cause on disk: RUN_DIR/cause.json, for people and for `ferry doctor`. */
+#ifndef COMM_CAUSE_H
+#define COMM_CAUSE_H
+
+#include "comm/control.h"
+
+/* Write cause.json whole or not at all.  The first writer of a run wins: when it is there already nothing changes and
+ * STATUS_OK is returned.  last is the culprit's last recorded operation as text; NULL: unknown.  STATUS_STORAGE. */
+enum status cause_save(const char *run_dir, const struct cause *cause, const char *last, struct error *err);
+
+/* Which of two causes explains a failure better: <0: a, >0: b, 0: equal.  A total order, the same on every rank: what
+ * a rank found itself before a lost rank, that before a timeout; then the earlier, then the lower reporter. */
+int cause_compare(const struct cause *a, const struct cause *b);
+
+#endif

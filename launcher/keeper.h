@@ -1,0 +1,24 @@
+/* The keeper: the parent process of a rank, which uses no MPI and therefore can tell how the rank died.
+ *
+ * It forwards TERM, INT, HUP, USR1 and USR2 to the worker, reaps it and exits at once: with the worker's code, or with
+ * code 8 and one line (rank, host, signal, last recorded operation) and cause.json when a signal killed it.  A worker
+ * that dies of a stop signal which the keeper forwarded is no cause: nothing is printed.  The worker dies with its
+ * keeper, also when it is stopped, and is the first that the kernel kills when memory runs out. */
+#ifndef LAUNCHER_KEEPER_H
+#define LAUNCHER_KEEPER_H
+
+struct keeper; /* the worker's side: a page shared with its keeper */
+
+/* The rank's whole life; its result is the exit code.  Runs in the child. */
+typedef int keeper_worker(void *context, struct keeper *keeper);
+
+/* Fork, run worker in the child, keep it.  To be called before any thread and before MPI_Init; standard output is
+ * flushed first.  Returns in the parent only, with the exit code of the process (0..125; a worker's 126 and above
+ * become 1).  Where fork is refused: prints a line, 5. */
+int keeper_run(keeper_worker *worker, void *context);
+
+/* Tell the keeper, from the worker, where the recorder's file lies and which rank of how many this is (copied).
+ * Until then the rank is the one in the launcher's variables, and nothing is written on disk. */
+void keeper_set_run(struct keeper *keeper, const char *run_dir, int rank, int size);
+
+#endif

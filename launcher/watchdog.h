@@ -1,0 +1,27 @@
+/* The watchdog: a thread that ends the process where nothing else can, in a phase that overstays or on the way out
+ * after a failure.  Start it in the worker before MPI_Init. */
+#ifndef LAUNCHER_WATCHDOG_H
+#define LAUNCHER_WATCHDOG_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct watchdog;
+
+/* STATUS_NOMEM, STATUS_ENVIRONMENT (no thread could be started). */
+enum status watchdog_create(struct watchdog **ret, struct error *err);
+/* Join and free.  NULL is allowed. */
+void watchdog_destroy(struct watchdog *watchdog);
+
+/* The process must leave phase ("MPI_Init", "loading") by deadline_ns on the monotonic clock: else one line to
+ * stderr, tagged with the caller's log tag, and the process ends with code 7.  Replaces what was armed before.
+ * limit names the key that set the deadline ("communication.startup_timeout"); NULL: none. */
+void watchdog_arm(struct watchdog *watchdog, uint64_t deadline_ns, const char *phase, const char *limit);
+void watchdog_disarm(struct watchdog *watchdog);
+
+/* After a failure: the process ends with exit_code within this long, whatever hangs; nothing is printed.  It cannot be
+ * disarmed or replaced. */
+void watchdog_leave(struct watchdog *watchdog, uint64_t within_ns, int exit_code);
+
+#endif
