@@ -42,6 +42,10 @@ enum status control_open(const struct transport_ops *ops, struct transport *tran
                          uint64_t timeout_ns, struct control **ret, struct error *err);
 void control_close(struct control *control);
 
+/* From now on the timeout rule counts with this timeout: startup_timeout until the session is built and loaded, then
+ * timeout. */
+void control_set_timeout(struct control *control, uint64_t timeout_ns);
+
 /* Serve what has come; never blocks.  STATUS_OK, or the status of the transport. */
 enum status control_poll(struct control *control, struct error *err);
 
