@@ -62,6 +62,9 @@ struct transport_ops {
     enum status (*control_receive)(struct transport *transport, int *ret_peer, void *bytes, bool *ret,
                                    struct error *err);
 
+    /* Required with TEARDOWN_NATIVE, else NULL: end this work now; it is freed and its memory is back. */
+    void (*cancel)(struct transport *transport, struct work *work);
+
     /* Required.  Short text for logs: "Open MPI v4.1.4, 2 hosts". */
     const char *(*describe)(const struct transport *transport);
 };

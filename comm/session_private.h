@@ -1,0 +1,99 @@
+/* The inside of a session, for the files of comm alone.
+ *
+ * One lock guards everything: each public function takes it, and every slot of the transport and every function of
+ * control runs under it.  Work lies in lanes, one a group or a route's end; session_advance steps the active ones.
+ * Functions named here want the lock held unless they say otherwise. */
+#ifndef COMM_SESSION_PRIVATE_H
+#define COMM_SESSION_PRIVATE_H
+
+#include <pthread.h>
+
+#include "comm/control.h"
+#include "comm/fault.h"
+#include "comm/session.h"
+
+struct completion;
+struct recorder;
+
+/* One queue of work in order: of a group, or of one end of a route. */
+struct lane {
+    struct session *session;
+    uint32_t id;
+    const char *kind; /* "group", "route" */
+    const char *name;
+    struct completion *first; /* unfinished work, oldest first */
+    struct completion *last;
+    struct completion *orphan; /* quarantined: refuses new work while this is pending */
+    struct lane *next_active;
+    bool active; /* linked in session->active */
+};
+
+struct session {
+    const struct transport_ops *ops;
+    struct transport *transport;
+    struct session_options options;
+    int rank;
+    int size;
+    uint64_t start_ns;
+
+    pthread_mutex_t lock;
+    pthread_t thread; /* the control thread */
+    bool thread_started;
+    pthread_cond_t wake; /* tells the control thread to stop */
+    bool stop;
+
+    struct control *control;
+    struct recorder *recorder; /* NULL without a run_dir; owned by recorder.c's caller, session_create */
+    struct wait_state wait;    /* what "what do you wait for?" is answered with */
+    int waiters;
+    bool starting; /* until consensus or build is over the timeout rule sleeps; startup_timeout_ns bounds instead */
+
+    bool failed;
+    struct error failure; /* the first one */
+    bool settled;
+    bool speaker;
+
+    uint64_t digest; /* of what all ranks agreed on; in every frame.  Set by session_consensus, 0 before */
+    struct session_counters counters;
+    uint64_t moved; /* grows whenever a message moved */
+
+    bool damage_armed; /* a flip or short fault waits for the next frame sent */
+    struct fault damage;
+
+    struct lane *active;
+    struct completion *abandoned;
+    struct group *world; /* every rank in order, id = the transport's largest tag; for consensus and close */
+    int *world_members;
+    struct group_spec world_spec;
+    struct group **groups; /* sorted by id */
+    size_t group_count;
+    struct route **routes;
+    size_t route_count;
+};
+
+void session_lock(struct session *session);   /* lock not held */
+void session_unlock(struct session *session); /* releases it */
+
+/* Count one posted operation and act on the faults rehearsed for it.  A delay sleeps without the lock.
+ * *ret_skip: report it done without posting it.  STATUS_NOMEM (oom), or the session's first failure. */
+enum status session_admit(struct session *session, bool *ret_skip, struct error *err);
+
+/* Record and spread a failure of this rank; the first wins.  Returns the session's (first) status. */
+enum status session_poison(struct session *session, enum status st, const char *text);
+
+/* STATUS_OK, or the first failure (own, or heard on the control channel). */
+enum status session_failed(struct session *session, struct error *err);
+
+/* Serve the control channel and step every active lane once.  Never blocks. */
+void session_advance(struct session *session);
+
+/* Wait until over(context) is true: spins up to 50 us, then sleeps in growing steps up to 1 ms without the lock.
+ * STATUS_OK, STATUS_TIMEOUT (deadline_ns passed, or quarantine), or the session's failure (the timeout rule
+ * included). */
+enum status session_wait(struct session *session, struct lane *lane, bool (*over)(void *context), void *context,
+                         uint64_t deadline_ns, struct error *err);
+
+/* Link a lane that has work. */
+void session_activate(struct session *session, struct lane *lane);
+
+#endif
