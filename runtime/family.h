@@ -3,6 +3,7 @@
 #define RUNTIME_FAMILY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "checkpoint/model_config.h"

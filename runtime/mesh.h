@@ -22,4 +22,12 @@ enum status mesh_init(struct mesh *mesh, struct error *err);
 int mesh_rank(const struct mesh *mesh, struct coordinates at);
 struct coordinates mesh_coordinates(const struct mesh *mesh, int rank);
 
+/* Distance in ranks between neighbours on this axis. */
+int mesh_stride(const struct mesh *mesh, enum axis axis);
+
+/* A line: the ranks that differ on this axis only.  There are world / size[axis] of them, numbered from 0 by their
+ * lowest rank.  The line through a rank, and the member of a line with this coordinate. */
+int mesh_line(const struct mesh *mesh, enum axis axis, int rank);
+int mesh_line_member(const struct mesh *mesh, enum axis axis, int line, int member);
+
 #endif
