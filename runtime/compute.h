@@ -44,9 +44,9 @@ struct segment {
 };
 
 struct attention {
-    float *q; /* [rows, heads * head_dim]: rotated in place */
+    const float *q; /* [rows, heads * head_dim] */
     size_t ldq;
-    float *k; /* [rows, kv_heads * head_dim]: rotated in place, then stored in the caches */
+    const float *k; /* [rows, kv_heads * head_dim]: rotated into the caches */
     size_t ldk;
     const float *v;
     size_t ldv;

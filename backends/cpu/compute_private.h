@@ -1,0 +1,55 @@
+/* What the files of this backend share: the opened backend and its threads' scratch memory. */
+#ifndef BACKENDS_CPU_COMPUTE_PRIVATE_H
+#define BACKENDS_CPU_COMPUTE_PRIVATE_H
+
+#include <stdatomic.h>
+
+#include "backends/cpu/cpu.h"
+#include "backends/cpu/kernels.h"
+#include "base/pool.h"
+
+enum {
+    ATTEND_MAX_ROWS = 24, /* query vectors (tokens x heads of a group) in a tile */
+    SMALL_WORK = 40000    /* multiply-adds below which a fork costs more than it saves */
+};
+
+/* One thread's own memory, allocated at open so that nothing fails later.  Pages that are never touched cost nothing. */
+struct scratch {
+    _Alignas(64) float panel[PANEL_MAX_ROWS * PANEL_MAX_COLS];
+    _Alignas(64) float lanes[PANEL_MAX_ROWS * TILE_MAX_TOKENS * LANES];
+    _Alignas(64) float query[ATTEND_MAX_ROWS * CPU_MAX_HEAD_DIM];
+    _Alignas(64) float mixed[ATTEND_MAX_ROWS * CPU_MAX_HEAD_DIM];
+    _Alignas(64) float scores[CPU_MAX_CONTEXT];
+};
+
+struct compute {
+    const struct kernels *kernels;
+    struct pool *pool;
+    void (*progress)(void *context);
+    void *progress_context;
+    struct scratch **scratch; /* [threads] */
+    int threads;
+};
+
+/* Work dealt in units to whichever thread is free. */
+struct deal {
+    _Alignas(64) atomic_size_t next;
+    size_t count;
+};
+
+/* Open with a table of the caller's choice; what cpu_compute.open does after choosing one. */
+enum status compute_open_kernels(const struct kernels *kernels, const struct compute_options *options,
+                                 struct compute **ret, struct error *err);
+
+/* The next unit for this thread, or false when all are dealt.  Thread 0 first gives communication its turn. */
+bool compute_take(struct compute *compute, struct deal *deal, int thread, size_t *ret_unit);
+
+/* Run work on the pool, or at once on this thread when it is small (fewer than SMALL_WORK multiply-adds). */
+void compute_run(struct compute *compute, pool_work *work, void *context, size_t multiply_adds);
+
+/* The operations that have files of their own. */
+void product_run(struct compute *compute, const struct product *list, int count, size_t rows);
+void attention_run(struct compute *compute, const struct attention *attention);
+size_t attention_cache_bytes(uint32_t kv_heads, uint32_t head_dim, uint32_t context);
+
+#endif

@@ -1,0 +1,3 @@
+#include "tests/unit/cpu/emulated.h"
+
+const struct kernels *const emulated_kernels = NULL;
