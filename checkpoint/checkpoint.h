@@ -20,15 +20,16 @@ struct stored_tensor {
     enum weight_type type; /* WEIGHT_NONE: a type that cannot be computed with; type_name says which */
     const char *type_name;
     int ndim;
-    uint64_t dim[8];   /* outermost first, as Hugging Face writes shapes (GGUF's order reversed) */
-    int shard;         /* index of the file */
-    uint64_t offset;   /* of the first byte, in the file */
+    uint64_t dim[8]; /* outermost first, as Hugging Face writes shapes (GGUF's order reversed) */
+    int shard;       /* index of the file */
+    uint64_t offset; /* of the first byte, in the file */
     uint64_t bytes;
     uint64_t row_bytes; /* bytes of one innermost row */
 };
 
 /* Open path: a folder with config.json, or a .gguf file.  A folder with config.json only opens too (has_weights is
- * false then): enough to plan.  STATUS_MODEL (what, where, expected and found), STATUS_STORAGE, STATUS_NOMEM. */
+ * false then): enough to plan.  STATUS_MODEL (damaged or contradictory: what, where, expected and found),
+ * STATUS_UNSUPPORTED (well formed, not built: by name), STATUS_STORAGE, STATUS_NOMEM, STATUS_OVERFLOW (a limit). */
 enum status checkpoint_open(const char *path, struct checkpoint **ret, struct error *err);
 void checkpoint_close(struct checkpoint *checkpoint);
 
@@ -44,17 +45,28 @@ size_t checkpoint_tensor_count(const struct checkpoint *checkpoint);
 const struct stored_tensor *checkpoint_tensor(const struct checkpoint *checkpoint, size_t index);
 /* NULL when there is no such tensor. */
 const struct stored_tensor *checkpoint_find(const struct checkpoint *checkpoint, const char *name);
+int checkpoint_shard_count(const struct checkpoint *checkpoint);
 const char *checkpoint_shard_path(const struct checkpoint *checkpoint, int shard);
 
 /* Lend the bytes [begin, begin + bytes) of a stored tensor in the mapped file, until checkpoint_close.  Maps the
- * file at the first use; counts the bytes as read.  At least 64 readable bytes follow unless the file ends there.
- * STATUS_STORAGE, STATUS_CORRUPT (the file is shorter than its metadata says). */
+ * file at the first use; counts the bytes as read.  At least 64 readable bytes always follow (zeros behind the file's
+ * end).  The address may be unaligned, because a file's offsets may be: load through memcpy or unaligned vectors.
+ * Safe from several threads.  STATUS_STORAGE (also: the file's size is no longer what its metadata was checked
+ * against), STATUS_INVALID (a range outside the tensor), STATUS_OVERFLOW (too many mapped files). */
 enum status checkpoint_map(struct checkpoint *checkpoint, const struct stored_tensor *tensor, uint64_t begin,
                            uint64_t bytes, const unsigned char **ret, struct error *err);
 
-/* Copy the bytes [begin, begin + bytes) to memory, by bounded reads that do not touch the mapping; counted. */
+/* Copy the bytes [begin, begin + bytes) to memory, by bounded reads that do not touch the mapping; counted.  Safe from
+ * several threads.  STATUS_STORAGE, STATUS_INVALID. */
 enum status checkpoint_read(struct checkpoint *checkpoint, const struct stored_tensor *tensor, uint64_t begin,
                             uint64_t bytes, void *memory, struct error *err);
+
+/* The same for a slice along the inner dimension: row_count pieces of piece_bytes each, stride_bytes apart from begin
+ * on, one behind the other to memory.  Counts row_count * piece_bytes.  STATUS_STORAGE, STATUS_INVALID, STATUS_NOMEM.
+ */
+enum status checkpoint_read_strided(struct checkpoint *checkpoint, const struct stored_tensor *tensor, uint64_t begin,
+                                    uint64_t row_count, uint64_t stride_bytes, uint64_t piece_bytes, void *memory,
+                                    struct error *err);
 
 /* Bytes asked for so far, and bytes of the mappings now resident (mincore). */
 uint64_t checkpoint_bytes_read(const struct checkpoint *checkpoint);

@@ -37,9 +37,9 @@ struct model_config {
         double high_freq_factor;
         double original_context;
     } rope_scaling;
-    bool rope_freqs; /* GGUF: rope_freqs.weight [head_dim / 2] divides the frequencies */
-    bool tied;       /* the output head is the embedding */
-    bool attention_bias;   /* biases of q, k, v */
+    bool rope_freqs;     /* GGUF: rope_freqs.weight [head_dim / 2] divides the frequencies */
+    bool tied;           /* the output head is the embedding */
+    bool attention_bias; /* biases of q, k, v */
     bool attention_output_bias;
     bool mlp_bias;
     bool qk_norm;
