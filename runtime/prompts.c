@@ -1,0 +1,351 @@
+/* Prompts are encoded once, on rank 0, and broadcast as ids, so that no rank can see other text than another. */
+#include "runtime/prompts.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "base/tensor.h"
+#include "checkpoint/model_config.h"
+#include "checkpoint/checkpoint.h"
+#include "comm/group.h"
+#include "runtime/tokenizer.h"
+#include "runtime/wait.h"
+#include "topology/topology.h"
+
+enum { MAX_FILE_BYTES = 1 << 28, SHARE_TOKENS = 1 << 18, MAX_MESSAGES = 4096 };
+
+struct reading {
+    const struct checkpoint *checkpoint;
+    const struct tokenizer *tokenizer;
+    uint32_t context;
+    struct prompts *prompts;
+    size_t capacity; /* of begin */
+    struct token_list list;
+    struct error *err;
+};
+
+void prompts_done(struct prompts *prompts)
+{
+    free(prompts->begin);
+    free(prompts->tokens);
+    *prompts = (struct prompts){0};
+}
+
+/* Close the prompt whose ids were appended to the list last. */
+static enum status finish_prompt(struct reading *r)
+{
+    struct prompts *p = r->prompts;
+    uint64_t length = r->list.count - p->begin[p->count];
+    uint64_t vocab = checkpoint_config(r->checkpoint)->vocab_size;
+
+    if (!length)
+        return error_set(r->err, STATUS_MODEL, "prompt %u is empty: it gives no token", p->count);
+    if (length >= r->context)
+        return error_set(r->err, STATUS_MODEL,
+                         "prompt %u has %" PRIu64 " tokens, the context %u: at most %u fit, with room for one new token",
+                         p->count, length, r->context, r->context - 1);
+    for (uint64_t i = p->begin[p->count]; i < r->list.count; i++)
+        if (r->list.ids[i] >= vocab)
+            return error_set(r->err, STATUS_MODEL, "prompt %u: token %u is outside the model's vocabulary of %" PRIu64,
+                             p->count, r->list.ids[i], vocab);
+    p->begin[++p->count] = r->list.count;
+    return STATUS_OK;
+}
+
+static enum status start_prompt(struct reading *r)
+{
+    size_t capacity = r->capacity ? 2 * r->capacity : 64;
+    uint64_t *begin;
+
+    if (r->prompts->count >= PROMPTS_MAX)
+        return error_set(r->err, STATUS_OVERFLOW, "more than %d prompts", PROMPTS_MAX);
+    if (r->prompts->count + 2 <= r->capacity)
+        return STATUS_OK;
+    begin = realloc(r->prompts->begin, capacity * sizeof *begin);
+    if (!begin)
+        return error_set(r->err, STATUS_NOMEM, "%u prompts", r->prompts->count);
+    if (!r->capacity)
+        begin[0] = 0;
+    r->prompts->begin = begin;
+    r->capacity = capacity;
+    return STATUS_OK;
+}
+
+static enum status add_text(struct reading *r, const char *text, size_t length, bool special)
+{
+    enum status st = start_prompt(r);
+
+    if (st == STATUS_OK)
+        st = tokenizer_encode(r->tokenizer, text, length, special, &r->list, r->err);
+    if (st != STATUS_OK)
+        return error_wrap(r->err, st, "prompt %u", r->prompts->count);
+    return finish_prompt(r);
+}
+
+static enum status add_chat(struct reading *r, const struct chat_message *messages, size_t count)
+{
+    struct text text = {0};
+    enum status st = chat_render(r->checkpoint, messages, count, &text, r->err);
+
+    if (st == STATUS_OK && text.failed)
+        st = error_set(r->err, STATUS_NOMEM, "the chat of prompt %u", r->prompts->count);
+    if (st == STATUS_OK)
+        st = add_text(r, text_string(&text), text.length, false);
+    else
+        st = error_wrap(r->err, st, "prompt %u", r->prompts->count);
+    text_done(&text);
+    return st;
+}
+
+static enum status add_token(struct reading *r, uint64_t id)
+{
+    if (id > UINT32_MAX)
+        return error_set(r->err, STATUS_MODEL, "prompt %u: %" PRIu64 " is no token id", r->prompts->count, id);
+    if (r->list.count == r->list.capacity) {
+        size_t capacity = r->list.capacity ? 2 * r->list.capacity : 256;
+        uint32_t *ids = realloc(r->list.ids, capacity * sizeof *ids);
+
+        if (!ids)
+            return error_set(r->err, STATUS_NOMEM, "prompt %u", r->prompts->count);
+        r->list.ids = ids;
+        r->list.capacity = capacity;
+    }
+    r->list.ids[r->list.count++] = (uint32_t)id;
+    return STATUS_OK;
+}
+
+static enum status add_topology_prompt(struct reading *r, const struct topology_prompt *prompt)
+{
+    struct chat_message messages[MAX_MESSAGES];
+    enum status st;
+
+    if (prompt->text.value)
+        return add_text(r, prompt->text.value, strlen(prompt->text.value), true);
+    if (prompt->messages.count > MAX_MESSAGES)
+        return error_set(r->err, STATUS_OVERFLOW, "prompt %u: more than %d messages", r->prompts->count, MAX_MESSAGES);
+    for (size_t i = 0; i < prompt->messages.count; i++)
+        messages[i] = (struct chat_message){prompt->messages.item[i].role.value, prompt->messages.item[i].content.value};
+    if (prompt->messages.count)
+        return add_chat(r, messages, prompt->messages.count);
+    st = start_prompt(r);
+    for (size_t i = 0; st == STATUS_OK && i < prompt->tokens.count; i++)
+        st = add_token(r, prompt->tokens.item[i].value);
+    return st == STATUS_OK ? finish_prompt(r) : st;
+}
+
+static enum status add_json_chat(struct reading *r, json_t *list)
+{
+    struct chat_message messages[MAX_MESSAGES];
+    size_t count = json_array_size(list);
+
+    if (!count || count > MAX_MESSAGES)
+        return error_set(r->err, STATUS_MODEL, "prompt %u: messages must be a list of 1 to %d", r->prompts->count,
+                         MAX_MESSAGES);
+    for (size_t i = 0; i < count; i++) {
+        json_t *item = json_array_get(list, i);
+
+        messages[i] = (struct chat_message){json_string_value(json_object_get(item, "role")),
+                                            json_string_value(json_object_get(item, "content"))};
+        if (!messages[i].role || !messages[i].content)
+            return error_set(r->err, STATUS_MODEL, "prompt %u: message %zu needs the texts role and content",
+                             r->prompts->count, i);
+    }
+    return add_chat(r, messages, count);
+}
+
+static enum status add_json_tokens(struct reading *r, json_t *list)
+{
+    enum status st = start_prompt(r);
+
+    for (size_t i = 0; st == STATUS_OK && i < json_array_size(list); i++) {
+        json_t *id = json_array_get(list, i);
+
+        if (!json_is_integer(id) || json_integer_value(id) < 0)
+            return error_set(r->err, STATUS_MODEL, "prompt %u: token %zu is no id", r->prompts->count, i);
+        st = add_token(r, (uint64_t)json_integer_value(id));
+    }
+    return st == STATUS_OK ? finish_prompt(r) : st;
+}
+
+/* One line of a prompts file: a JSON object with text, messages or tokens, or else plain text. */
+static enum status add_line(struct reading *r, const char *line, size_t length)
+{
+    json_t *root;
+    json_t *value;
+    enum status st;
+
+    if (length && line[length - 1] == '\r')
+        length--;
+    if (!length)
+        return STATUS_OK;
+    if (line[0] != '{')
+        return add_text(r, line, length, true);
+    json_error_t problem;
+
+    root = json_loadb(line, length, JSON_REJECT_DUPLICATES, &problem);
+    if (!root)
+        return error_set(r->err, STATUS_MODEL, "column %d: %s", problem.column, problem.text);
+    if ((value = json_object_get(root, "text")) && json_is_string(value))
+        st = add_text(r, json_string_value(value), json_string_length(value), true);
+    else if ((value = json_object_get(root, "messages")) && json_is_array(value))
+        st = add_json_chat(r, value);
+    else if ((value = json_object_get(root, "tokens")) && json_is_array(value))
+        st = add_json_tokens(r, value);
+    else
+        st = error_set(r->err, STATUS_MODEL, "expected an object with \"text\", \"messages\" or \"tokens\"");
+    json_decref(root);
+    return st;
+}
+
+/* The whole file; the caller frees. */
+static enum status slurp(const char *path, char **ret, size_t *ret_length, struct error *err)
+{
+    FILE *file = strcmp(path, "-") ? fopen(path, "rb") : stdin;
+    struct text text = {0};
+    char piece[65536];
+    size_t count;
+
+    if (!file)
+        return error_set(err, STATUS_STORAGE, "%s: %m", path);
+    while ((count = fread(piece, 1, sizeof piece, file)) && text.length <= MAX_FILE_BYTES)
+        text_add_bytes(&text, piece, count);
+    bool bad = ferror(file) || text.failed;
+
+    if (file != stdin)
+        (void)fclose(file);
+    if (bad || text.length > MAX_FILE_BYTES) {
+        enum status st = error_set(err, STATUS_STORAGE, "%s: %s", path, bad ? "cannot be read" : "is larger than 256 MiB");
+
+        text_done(&text);
+        return st;
+    }
+    text_add_bytes(&text, "", 0);
+    *ret = text.bytes;
+    *ret_length = text.length;
+    return STATUS_OK;
+}
+
+static enum status add_file(struct reading *r, const char *path)
+{
+    char *bytes = NULL;
+    size_t length = 0;
+    uint64_t number = 0;
+    enum status st = slurp(path, &bytes, &length, r->err);
+
+    for (size_t begin = 0; st == STATUS_OK && begin < length;) {
+        const char *end = memchr(bytes + begin, '\n', length - begin);
+        size_t line = end ? (size_t)(end - bytes) - begin : length - begin;
+
+        number++;
+        st = add_line(r, bytes + begin, line);
+        if (st != STATUS_OK)
+            error_wrap(r->err, st, "%s:%" PRIu64, path, number);
+        begin += line + 1;
+    }
+    if (st == STATUS_OK && !r->prompts->count)
+        st = error_set(r->err, STATUS_MODEL, "%s holds no prompt", path);
+    free(bytes);
+    return st;
+}
+
+enum status prompts_read(const struct topology *topology, const struct checkpoint *checkpoint,
+                         const struct tokenizer *tokenizer, uint32_t context, struct prompts *ret, struct error *err)
+{
+    const struct topology_generate *generate = &topology->workload.generate;
+    struct prompts prompts = {0};
+    struct reading r = {checkpoint, tokenizer, context, &prompts, 0, {0}, err};
+    struct text path = {0};
+    enum status st = STATUS_OK;
+
+    if (generate->prompts_file.value && !strcmp(generate->prompts_file.value, "-")) {
+        st = add_file(&r, "-");
+    } else if (generate->prompts_file.value) {
+        topology_path(topology, generate->prompts_file.value, &path);
+        st = add_file(&r, text_string(&path));
+    }
+    for (size_t i = 0; st == STATUS_OK && i < generate->prompts.count; i++)
+        st = add_topology_prompt(&r, &generate->prompts.item[i]);
+    text_done(&path);
+    prompts.tokens = r.list.ids;
+    if (st == STATUS_OK && !prompts.count)
+        st = error_set(err, STATUS_TOPOLOGY, "workload.generate: no prompts: give prompts or prompts_file");
+    if (st != STATUS_OK) {
+        prompts_done(&prompts);
+        return st;
+    }
+    *ret = prompts;
+    return STATUS_OK;
+}
+
+/* Broadcast count u32 words from member 0 in pieces. */
+static enum status share_words(uint32_t *words, uint64_t count, struct group *world, struct error *err)
+{
+    struct shape shape = {1, {SHARE_TOKENS}};
+    struct tensor *tensor = NULL;
+    uint64_t waited = 0;
+    enum status st = tensor_create(DTYPE_U32, &shape, &tensor, err);
+
+    for (uint64_t done = 0; st == STATUS_OK && done < count; done += shape.dim[0]) {
+        struct completion *completion = NULL;
+
+        shape.dim[0] = count - done < SHARE_TOKENS ? count - done : SHARE_TOKENS;
+        st = tensor_reshape(tensor, DTYPE_U32, &shape, err);
+        memcpy(tensor->data, words + done, shape.dim[0] * sizeof *words);
+        if (st == STATUS_OK)
+            st = group_broadcast(world, tensor, 0, &completion, err);
+        if (st == STATUS_OK)
+            st = wait_and_release(completion, &waited, err);
+        if (st == STATUS_OK)
+            memcpy(words + done, tensor->data, shape.dim[0] * sizeof *words);
+    }
+    tensor_release(tensor);
+    return st;
+}
+
+/* The lengths as words, so that one dtype serves for all three messages. */
+static enum status share_lengths(struct prompts *prompts, uint64_t total, struct group *world, struct error *err)
+{
+    bool root = group_rank(world) == 0;
+    uint32_t *length = calloc(prompts->count ? prompts->count : 1, sizeof *length);
+    enum status st = STATUS_OK;
+
+    if (!root)
+        prompts->begin = calloc((size_t)prompts->count + 1, sizeof *prompts->begin);
+    if (!length || !prompts->begin) {
+        free(length);
+        return error_set(err, STATUS_NOMEM, "the lengths of %u prompts", prompts->count);
+    }
+    for (uint32_t i = 0; root && i < prompts->count; i++)
+        length[i] = prompt_length(prompts, i);
+    st = share_words(length, prompts->count, world, err);
+    for (uint32_t i = 0; st == STATUS_OK && !root && i < prompts->count; i++)
+        prompts->begin[i + 1] = prompts->begin[i] + length[i];
+    free(length);
+    if (st == STATUS_OK && prompts->begin[prompts->count] != total)
+        st = error_set(err, STATUS_MISMATCH, "prompts of %" PRIu64 " tokens, announced %" PRIu64,
+                       prompts->begin[prompts->count], total);
+    return st;
+}
+
+enum status prompts_share(struct prompts *prompts, struct group *world, struct error *err)
+{
+    bool root = group_rank(world) == 0;
+    uint64_t total = root ? prompts->begin[prompts->count] : 0;
+    uint32_t head[4] = {prompts->count, (uint32_t)total, (uint32_t)(total >> 32), 0};
+    enum status st = share_words(head, 4, world, err);
+
+    if (st != STATUS_OK)
+        return st;
+    total = head[1] | (uint64_t)head[2] << 32;
+    if (head[0] > PROMPTS_MAX || total > (uint64_t)MAX_FILE_BYTES)
+        return error_set(err, STATUS_OVERFLOW, "%u prompts of %" PRIu64 " tokens", head[0], total);
+    prompts->count = head[0];
+    st = share_lengths(prompts, total, world, err);
+    if (st == STATUS_OK && !root && !(prompts->tokens = calloc(total ? total : 1, sizeof *prompts->tokens)))
+        st = error_set(err, STATUS_NOMEM, "prompts of %" PRIu64 " tokens", total);
+    return st == STATUS_OK ? share_words(prompts->tokens, total, world, err) : st;
+}

@@ -1,0 +1,52 @@
+/* The first stage's scheduler of one data line: which rows of which requests go into which wave.
+ *
+ * A step has a fixed number of waves, each with a fixed number of slots; a slot serves one request after another.
+ * Requests are dealt to data lines in turn and taken in order.  Every decision follows from the prompts and the tokens
+ * that came back, never from a clock, so that all tensor ranks of the stage decide alike. */
+#ifndef RUNTIME_SCHEDULE_H
+#define RUNTIME_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "runtime/prompts.h"
+#include "runtime/wave.h"
+
+/* Flags of a token on its way back and of a result. */
+enum { TOKEN_VALID = 1u, TOKEN_STOP = 2u, TOKEN_LENGTH = 4u };
+
+struct token {
+    uint32_t request;
+    uint32_t token;
+    uint32_t flags;
+    uint32_t index; /* of the generated token, from 0 */
+};
+
+struct schedule_options {
+    const struct prompts *prompts; /* borrowed */
+    uint32_t line;                 /* data coordinate */
+    uint32_t lines;
+    uint32_t waves;
+    uint32_t slots;
+    uint32_t wave_rows;
+    uint32_t prompt_chunk; /* prompt rows per wave at most */
+    uint32_t context;
+    uint32_t max_new_tokens;
+};
+
+struct schedule;
+
+enum status schedule_create(const struct schedule_options *options, struct schedule **ret, struct error *err);
+void schedule_destroy(struct schedule *schedule);
+
+/* The next pass of wave index; ids [wave_rows] gets its rows' tokens. */
+void schedule_wave(struct schedule *schedule, uint32_t index, struct wave *wave, uint32_t *ids);
+
+/* What came back for wave index: one entry a slot.  STATUS_MISMATCH: a token for another request than the slot's. */
+enum status schedule_tokens(struct schedule *schedule, uint32_t index, const struct token *tokens, struct error *err);
+
+/* No request is left, waiting or running. */
+bool schedule_done(const struct schedule *schedule);
+
+#endif
