@@ -24,7 +24,7 @@
 #include "runtime/stage.h"
 #include "runtime/wait.h"
 
-enum { VOTE_WELL = 1u, VOTE_DONE = 2u, DEFAULT_SLOTS = 8 };
+enum { VOTE_WELL = 1u, VOTE_DONE = 2u };
 
 /* A request's digest so far, one for every slot of every wave. */
 struct digest {
@@ -138,7 +138,7 @@ static struct route *route_or_null(const struct generation *g, uint32_t id)
     return id ? session_route(g->o.session, id) : NULL;
 }
 
-static void bind_boundary(struct generation *g)
+static void bind_boundary(struct generation *g, uint32_t slots)
 {
     const struct rank_plan *rank = g->o.rank;
 
@@ -149,6 +149,7 @@ static void bind_boundary(struct generation *g)
         .token_out = route_or_null(g, rank->token_out),
         .hidden_size = g->o.plan->model->hidden_size,
         .limits = {.slots = g->o.plan->slots,
+                   .used = slots,
                    .rows = g->o.plan->wave_rows,
                    .requests = g->o.prompts->count,
                    .context = size_positions(&g->o)},
@@ -167,7 +168,7 @@ enum status generation_create(const struct generate_options *options, struct gen
     g->o = *options;
     size_waves(&g->o, &g->waves, &slots);
     g->world = session_group(options->session, options->rank->world_group);
-    bind_boundary(g);
+    bind_boundary(g, slots);
     all = (size_t)g->waves * options->plan->slots;
     g->ids = calloc(options->plan->wave_rows, sizeof *g->ids);
     g->tokens = calloc(all, sizeof *g->tokens);
@@ -225,10 +226,16 @@ static enum status sample_slot(struct generation *g, uint64_t step, uint32_t ind
 {
     uint32_t vocab = (uint32_t)g->o.plan->model->vocab_size;
     struct digest *digest = &g->digests[(size_t)index * g->o.plan->slots + s];
-    uint32_t generated = slot->position + slot->rows - prompt_length(g->o.prompts, slot->request);
+    uint32_t known = slot->position + slot->rows;
+    uint32_t generated = known - prompt_length(g->o.prompts, slot->request);
     struct result result = {.top = g->best};
-    enum status st = sampler_pick(&g->o.sampling, logits, vocab, slot->request, generated, g->scratch, &token->token,
-                                  err);
+    enum status st;
+
+    if (known < prompt_length(g->o.prompts, slot->request))
+        return error_set(err, STATUS_MISMATCH, "slot %u asks for a token at position %u inside prompt %u", s, known,
+                         slot->request);
+    st = sampler_pick(&g->o.sampling, logits, vocab, slot->request, generated, g->scratch, &token->token,
+                      err);
 
     if (st != STATUS_OK)
         return error_wrap(err, st, "prompt %u, token %u", slot->request, generated);

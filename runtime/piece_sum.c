@@ -4,6 +4,7 @@
  * less traffic. */
 #include "runtime/piece_sum.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #ifndef RUNTIME_PIECE_SUM_H
 #define RUNTIME_PIECE_SUM_H
 
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"

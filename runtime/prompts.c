@@ -1,6 +1,7 @@
 /* Prompts are encoded once, on rank 0, and broadcast as ids, so that no rank can see other text than another. */
 #include "runtime/prompts.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -210,7 +211,7 @@ static enum status slurp(const char *path, char **ret, size_t *ret_length, struc
     size_t count;
 
     if (!file)
-        return error_set(err, STATUS_STORAGE, "%s: %m", path);
+        return error_set(err, STATUS_STORAGE, "%s: %s", path, strerror(errno));
     while ((count = fread(piece, 1, sizeof piece, file)) && text.length <= MAX_FILE_BYTES)
         text_add_bytes(&text, piece, count);
     bool bad = ferror(file) || text.failed;

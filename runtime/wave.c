@@ -23,12 +23,16 @@ static enum status slot_check(const struct wave_slot *slot, uint32_t s, const st
                          slot->request, slot->position, slot->flags);
     if (!slot->rows)
         return STATUS_OK;
+    if (s >= limits->used)
+        return error_set(err, STATUS_MISMATCH, "wave slot %u: %u rows, but only %u slots are in use", s, slot->rows,
+                         limits->used);
     if (slot->request >= limits->requests)
         return error_set(err, STATUS_MISMATCH, "wave slot %u: request %u of %u", s, slot->request, limits->requests);
     if (slot->rows > limits->rows || slot->position >= limits->context ||
         slot->rows > limits->context - slot->position)
-        return error_set(err, STATUS_MISMATCH, "wave slot %u: %u rows at position %u, expected at most %u rows in %u positions",
-                         s, slot->rows, slot->position, limits->rows, limits->context);
+        return error_set(err, STATUS_MISMATCH,
+                         "wave slot %u: %u rows at position %u, expected at most %u rows in %u positions", s,
+                         slot->rows, slot->position, limits->rows, limits->context);
     if (slot->flags & ~(WAVE_SAMPLE | WAVE_FINAL))
         return error_set(err, STATUS_MISMATCH, "wave slot %u: unknown flags %u", s, slot->flags);
     return STATUS_OK;

@@ -25,7 +25,8 @@ struct wave_slot {
 
 /* What a description may say, from the plan and the prompts. */
 struct wave_limits {
-    uint32_t slots;
+    uint32_t slots;    /* of the description */
+    uint32_t used;     /* slots that may hold rows; the others stay idle */
     uint32_t rows;     /* of all slots together */
     uint32_t requests;
     uint32_t context;  /* positions of one request */
