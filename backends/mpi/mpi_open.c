@@ -1,0 +1,195 @@
+/* Start and end.  MPI_Init, the duplication of the world, the barrier of a clean end and MPI_Finalize are the only
+ * calls here that wait; the caller's watchdog bounds them.  After a failure MPI_Finalize would hang and is not called:
+ * then everything that MPI may still read is left as it is. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/mpi/mpi_errors.h"
+#include "backends/mpi/mpi_private.h"
+#include "base/clock.h"
+
+static const char *level_name(int level)
+{
+    switch (level) {
+    case MPI_THREAD_SINGLE:
+        return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED:
+        return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED:
+        return "MPI_THREAD_SERIALIZED";
+    default:
+        return "MPI_THREAD_MULTIPLE";
+    }
+}
+
+/* The program has MPI already: it calls MPI from its threads while our control thread does. */
+static enum status check_program(struct error *err)
+{
+    int level = MPI_THREAD_SINGLE;
+    int finalized = 0;
+
+    (void)MPI_Finalized(&finalized);
+    if (finalized)
+        return error_set(err, STATUS_ENVIRONMENT, "the program has already called MPI_Finalize");
+    (void)MPI_Query_thread(&level);
+    if (level < MPI_THREAD_MULTIPLE)
+        return error_set(err, STATUS_ENVIRONMENT,
+                         "the program initialised MPI with %s: call MPI_Init_thread with MPI_THREAD_MULTIPLE, or let "
+                         "Ferry initialise MPI",
+                         level_name(level));
+    return STATUS_OK;
+}
+
+/* Ranks may outnumber cores: where Open MPI waits inside a call it shall give the core away.  What the user has set
+ * stays. */
+static void set_environment(const struct transport_options *options)
+{
+    (void)setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    if (options->interface) {
+        (void)setenv("OMPI_MCA_btl_tcp_if_include", options->interface, 0);
+        (void)setenv("OMPI_MCA_oob_tcp_if_include", options->interface, 0);
+    }
+}
+
+static enum status start(const struct transport_options *options, struct error *err)
+{
+    int level = MPI_THREAD_SINGLE;
+    enum status st;
+
+    set_environment(options);
+    st = mpi_status(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread", err);
+    if (st)
+        return st;
+    (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (level < MPI_THREAD_SERIALIZED)
+        return error_set(err, STATUS_ENVIRONMENT,
+                         "this MPI gives %s only; Ferry needs MPI_THREAD_SERIALIZED: use an MPI built with threads",
+                         level_name(level));
+    return STATUS_OK;
+}
+
+static enum status duplicate(MPI_Comm *ret, struct error *err)
+{
+    enum status st = mpi_status(MPI_Comm_dup(MPI_COMM_WORLD, ret), "MPI_Comm_dup", err);
+
+    if (st == STATUS_OK)
+        st = mpi_status(MPI_Comm_set_errhandler(*ret, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", err);
+    return st;
+}
+
+static uint32_t max_tag(MPI_Comm comm)
+{
+    int *bound = NULL;
+    int found = 0;
+
+    /* 32767 is what every MPI must give. */
+    if (MPI_Comm_get_attr(comm, MPI_TAG_UB, &bound, &found) != MPI_SUCCESS || !found || *bound < 0)
+        return 32767;
+    return (uint32_t)*bound;
+}
+
+/* Hosts = processes that are first on theirs.  Collective. */
+static int count_hosts(MPI_Comm comm, int rank)
+{
+    MPI_Comm host = MPI_COMM_NULL;
+    int first = 0;
+    int hosts = 0;
+
+    if (MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host) == MPI_SUCCESS) {
+        (void)MPI_Comm_rank(host, &first);
+        (void)MPI_Comm_free(&host);
+    }
+    first = first == 0;
+    return MPI_Allreduce(&first, &hosts, 1, MPI_INT, MPI_SUM, comm) == MPI_SUCCESS ? hosts : 0;
+}
+
+/* "Open MPI v4.1.4, 2 hosts": the library's own words up to the first comma or line end. */
+static void describe(struct transport *transport)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "MPI";
+    int length = 0;
+    int hosts = count_hosts(transport->payload, transport->rank);
+
+    (void)MPI_Get_library_version(version, &length);
+    version[strcspn(version, ",\n\t")] = '\0';
+    (void)snprintf(transport->about, sizeof transport->about, "%.100s, %d host%s", version, hosts,
+                   hosts == 1 ? "" : "s");
+}
+
+enum status mpi_open(const struct transport_options *options, struct transport **ret, struct error *err)
+{
+    struct transport *transport = calloc(1, sizeof *transport);
+    int initialized = 0;
+    enum status st;
+
+    if (!transport)
+        return error_set(err, STATUS_NOMEM, "MPI transport");
+    (void)MPI_Initialized(&initialized);
+    transport->owns_mpi = !initialized;
+    if (options->program_owns_mpi && !initialized)
+        st = error_set(err, STATUS_ENVIRONMENT, "the program said that it initialises MPI, but has not done so");
+    else
+        st = initialized ? check_program(err) : start(options, err);
+    if (st == STATUS_OK)
+        st = duplicate(&transport->payload, err);
+    if (st == STATUS_OK)
+        st = duplicate(&transport->control, err);
+    if (st) {
+        free(transport);
+        return st;
+    }
+    (void)MPI_Comm_rank(transport->payload, &transport->rank);
+    (void)MPI_Comm_size(transport->payload, &transport->size);
+    transport->max_tag = max_tag(transport->payload);
+    describe(transport);
+    *ret = transport;
+    return STATUS_OK;
+}
+
+/* Late control messages ("what do you wait for?") to us must be taken: an unreceived one could hold up its sender. */
+static void drain(struct transport *transport)
+{
+    unsigned char bytes[CONTROL_BYTES];
+    bool more = true;
+    int peer;
+
+    while (more && mpi_control_receive(transport, &peer, bytes, &more, NULL) == STATUS_OK)
+        continue;
+}
+
+/* A barrier that sleeps, since MPI's own would burn the core while a rank is late. */
+static void wait_for_all(struct transport *transport)
+{
+    MPI_Request request;
+    int done = 0;
+    uint64_t pause_ns = 1000;
+
+    if (MPI_Ibarrier(transport->payload, &request) != MPI_SUCCESS)
+        return;
+    while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && (!done || transport->letters)) {
+        drain(transport);
+        clock_sleep_ns(pause_ns);
+        pause_ns = pause_ns < NS_PER_MS ? pause_ns * 2 : NS_PER_MS;
+    }
+    drain(transport);
+}
+
+void mpi_close(struct transport *transport, bool clean)
+{
+    if (!transport || !clean)
+        return; /* MPI may still read what is pending; the process ends, or the program keeps its MPI */
+    wait_for_all(transport); /* nobody sends a control message after this one */
+    wait_for_all(transport); /* and everybody has taken those to him */
+    (void)MPI_Comm_free(&transport->control);
+    (void)MPI_Comm_free(&transport->payload);
+    while (transport->free_work) {
+        struct work *work = transport->free_work;
+
+        transport->free_work = work->next;
+        free(work);
+    }
+    if (transport->owns_mpi)
+        (void)MPI_Finalize();
+    free(transport);
+}

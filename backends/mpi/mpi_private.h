@@ -1,0 +1,45 @@
+/* The inside of the MPI transport, for the files of this folder alone. */
+#ifndef BACKENDS_MPI_PRIVATE_H
+#define BACKENDS_MPI_PRIVATE_H
+
+#include <mpi.h>
+
+#include "comm/transport.h"
+
+/* One posted send or receive.  Free ones lie in a list: one is needed for every message. */
+struct work {
+    MPI_Request request;
+    int expected; /* bytes of a receive; -1: a send */
+    struct work *next;
+};
+
+/* One copied control message on its way. */
+struct letter {
+    MPI_Request request;
+    struct letter *next;
+    unsigned char bytes[CONTROL_BYTES];
+};
+
+struct transport {
+    MPI_Comm payload; /* duplicates of the world: no message of the program meets ours */
+    MPI_Comm control;
+    bool owns_mpi; /* we initialised it, we finalise it */
+    int rank;
+    int size;
+    uint32_t max_tag;
+    struct work *free_work;
+    struct letter *letters; /* pending, newest first */
+    int letter_count;
+    char about[160];
+};
+
+/* Start MPI, or check the program's; duplicate the world.  Collective, blocks. */
+enum status mpi_open(const struct transport_options *options, struct transport **ret, struct error *err);
+void mpi_close(struct transport *transport, bool clean);
+
+/* Free the control messages that have left. */
+void mpi_letters_test(struct transport *transport);
+enum status mpi_control_send(struct transport *transport, int peer, const void *bytes, struct error *err);
+enum status mpi_control_receive(struct transport *transport, int *ret_peer, void *bytes, bool *ret, struct error *err);
+
+#endif

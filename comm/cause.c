@@ -1,0 +1,143 @@
+/* cause.json is written under a temporary name and published by link(2), which refuses to replace: the first cause of
+ * a run stays, whichever rank or keeper comes later. */
+#include "comm/cause.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+/* Bytes of the UTF-8 sequence at s; 0 when it is none (a name may have been cut inside a character). */
+static int utf8_length(const unsigned char *s)
+{
+    int length = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : 4;
+
+    if ((s[0] >= 0x80 && s[0] < 0xc2) || s[0] > 0xf4)
+        return 0;
+    for (int i = 1; i < length; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+        (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return length;
+}
+
+static void add_string(struct text *json, const char *key, const char *value)
+{
+    const unsigned char *s = (const unsigned char *)value;
+
+    text_add(json, "  \"%s\": \"", key);
+    while (*s) {
+        int length = utf8_length(s);
+
+        if (*s == '"' || *s == '\\')
+            text_add(json, "\\%c", *s);
+        else if (*s < 0x20)
+            text_add(json, "\\u%04x", *s);
+        else if (length)
+            text_add_bytes(json, s, (size_t)length);
+        else
+            text_add(json, "\\ufffd");
+        s += length ? length : 1;
+    }
+    text_add(json, "\",\n");
+}
+
+static void compose(struct text *json, const struct cause *cause, const char *last)
+{
+    char host[64] = "";
+
+    (void)gethostname(host, sizeof host - 1);
+    text_add(json, "{\n");
+    add_string(json, "status", status_name(cause->status));
+    text_add(json, "  \"exit_code\": %d,\n  \"rank\": %d,\n  \"reporter\": %d,\n", status_exit_code(cause->status),
+             cause->rank, cause->reporter);
+    add_string(json, "written_on", host);
+    add_string(json, "text", cause->text);
+    if (last)
+        add_string(json, "last_operation", last);
+    text_add(json, "  \"epoch\": %" PRIu64 ",\n  \"seconds\": %.3f\n}\n", cause->epoch, (double)cause->time_ns / 1e9);
+}
+
+static bool write_all(int file, const char *bytes, size_t count)
+{
+    while (count) {
+        ssize_t wrote = write(file, bytes, count);
+
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return false;
+        bytes += wrote;
+        count -= (size_t)wrote;
+    }
+    return fsync(file) == 0;
+}
+
+static enum status publish(const char *temporary, const char *path, const struct text *json, struct error *err)
+{
+    int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    bool ok;
+
+    if (file < 0)
+        return error_set(err, STATUS_STORAGE, "%s: %s", temporary, strerror(errno));
+    ok = !json->failed && write_all(file, json->bytes, json->length);
+    close(file);
+    ok = ok && (link(temporary, path) == 0 || errno == EEXIST);
+    if (!ok)
+        (void)error_set(err, STATUS_STORAGE, "%s: %s", path, strerror(errno));
+    unlink(temporary);
+    return ok ? STATUS_OK : STATUS_STORAGE;
+}
+
+enum status cause_save(const char *run_dir, const struct cause *cause, const char *last, struct error *err)
+{
+    struct text json = {0};
+    struct text path = {0};
+    struct text temporary = {0};
+    char host[64] = "";
+    enum status st;
+
+    (void)gethostname(host, sizeof host - 1);
+    text_add(&path, "%s/cause.json", run_dir);
+    text_add(&temporary, "%s/.cause.%s.%d", run_dir, host, (int)getpid());
+    compose(&json, cause, last);
+    if (path.failed || temporary.failed)
+        st = error_set(err, STATUS_NOMEM, "cause.json");
+    else
+        st = publish(temporary.bytes, path.bytes, &json, err);
+    text_done(&json);
+    text_done(&path);
+    text_done(&temporary);
+    return st;
+}
+
+/* A lost rank and a timeout are what others see of a failure; anything else is what somebody found itself. */
+static int cause_class(const struct cause *cause)
+{
+    if (cause->status == STATUS_TIMEOUT)
+        return 2;
+    return cause->status == STATUS_LOST ? 1 : 0;
+}
+
+static int compare_u64(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+int cause_compare(const struct cause *a, const struct cause *b)
+{
+    int order = cause_class(a) - cause_class(b);
+
+    if (!order)
+        order = compare_u64(a->time_ns, b->time_ns);
+    if (!order)
+        order = (a->reporter > b->reporter) - (a->reporter < b->reporter);
+    return order;
+}

@@ -1,0 +1,315 @@
+/* The flight recorder's file: a header of 1024 bytes, then RECORDER_RECORDS records of 192 bytes, little-endian.
+ *
+ * header   0 magic u64   8 version u32   12 records u32   16 bytes of a record u32   20 rank   24 size   28 pid (i32)
+ *         32 host [64]   96 start, Unix ns u64   104 last write, ns since the start u64   112 next number u64
+ *        256 now: waiting u32, operation u32, object u32, peer i32, sequence u64, since u64, counter u64,
+ *            object name [64], phase [64]
+ * record   0 head u64   8 operation u32   12 object u32   16 peer i32   20 state u16   22 status u16   24 sequence u64
+ *         32 epoch u64   40 bytes u64   48 posted u64   56 ended u64   64 object name [64]   184 tail u64
+ *
+ * head and tail hold the record's number + 1.  head is cleared first and set last, so that a reader that meets a
+ * writer in the middle sees them differ and leaves the record out.  Cost of a record: 192 bytes of stores. */
+#include "comm/recorder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+
+enum {
+    HEADER_BYTES = 1024,
+    RECORD_BYTES = 192,
+    FILE_BYTES = HEADER_BYTES + RECORDER_RECORDS * RECORD_BYTES,
+    NAME_BYTES = 64,
+    VERSION = 1,
+    AT_RANK = 20,
+    AT_SIZE = 24,
+    AT_PID = 28,
+    AT_HOST = 32,
+    AT_STARTED = 96,
+    AT_WRITTEN = 104,
+    AT_NEXT = 112,
+    AT_NOW = 256,
+    AT_TAIL = 184
+};
+
+#define MAGIC UINT64_C(0x4345525952524546) /* "FERRYREC" */
+
+struct recorder {
+    unsigned char *file; /* [FILE_BYTES], mapped */
+    uint64_t start_ns;
+    uint64_t next;
+};
+
+enum status recorder_path(const char *run_dir, int rank, char *path, size_t path_bytes)
+{
+    int length = snprintf(path, path_bytes, "%s/rank-%06d.recorder", run_dir, rank);
+
+    return length < 0 || (size_t)length >= path_bytes ? STATUS_OVERFLOW : STATUS_OK;
+}
+
+/* At most NAME_BYTES - 1 bytes, the rest zeros. */
+static void put_name(unsigned char *at, const char *name)
+{
+    size_t length = strnlen(name, NAME_BYTES - 1);
+
+    memcpy(at, name, length);
+    memset(at + length, 0, NAME_BYTES - length);
+}
+
+static void get_name(const unsigned char *at, char name[NAME_BYTES])
+{
+    memcpy(name, at, NAME_BYTES);
+    name[NAME_BYTES - 1] = '\0';
+}
+
+static void put_header(unsigned char *file, int rank, int size)
+{
+    struct timespec now;
+    char host[NAME_BYTES] = "";
+
+    (void)gethostname(host, sizeof host - 1);
+    clock_gettime(CLOCK_REALTIME, &now);
+    put_u32(file + 8, VERSION);
+    put_u32(file + 12, RECORDER_RECORDS);
+    put_u32(file + 16, RECORD_BYTES);
+    put_u32(file + AT_RANK, (uint32_t)rank);
+    put_u32(file + AT_SIZE, (uint32_t)size);
+    put_u32(file + AT_PID, (uint32_t)getpid());
+    put_name(file + AT_HOST, host);
+    put_u64(file + AT_STARTED, (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec);
+    put_u64(file, MAGIC);
+}
+
+/* Map a new file of reserved space.  A mapping of a hole would end in SIGBUS on a full disk. */
+static enum status map_new(const char *path, unsigned char **ret, struct error *err)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    void *map = MAP_FAILED;
+    int code;
+
+    if (file < 0)
+        return error_set(err, STATUS_STORAGE, "%s: %s", path, strerror(errno));
+    code = posix_fallocate(file, 0, FILE_BYTES);
+    if (code == 0) {
+        map = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        code = errno;
+    }
+    close(file);
+    if (map == MAP_FAILED)
+        return error_set(err, STATUS_STORAGE, "%s: cannot reserve %d bytes: %s", path, FILE_BYTES, strerror(code));
+    *ret = map;
+    return STATUS_OK;
+}
+
+enum status recorder_open(const char *run_dir, int rank, int size, struct recorder **ret, struct error *err)
+{
+    struct recorder *recorder;
+    char path[4096];
+    enum status st;
+
+    if (recorder_path(run_dir, rank, path, sizeof path))
+        return error_set(err, STATUS_STORAGE, "run_dir %.200s...: the path is too long", run_dir);
+    recorder = calloc(1, sizeof *recorder);
+    if (!recorder)
+        return error_set(err, STATUS_NOMEM, "flight recorder");
+    st = map_new(path, &recorder->file, err);
+    if (st) {
+        free(recorder);
+        return st;
+    }
+    recorder->start_ns = clock_ns();
+    put_header(recorder->file, rank, size);
+    *ret = recorder;
+    return STATUS_OK;
+}
+
+void recorder_close(struct recorder *recorder)
+{
+    if (!recorder)
+        return;
+    munmap(recorder->file, FILE_BYTES);
+    free(recorder);
+}
+
+static unsigned char *record_at(unsigned char *file, uint64_t number)
+{
+    return file + HEADER_BYTES + number % RECORDER_RECORDS * RECORD_BYTES;
+}
+
+static uint64_t stamp(struct recorder *recorder)
+{
+    uint64_t now = clock_ns() - recorder->start_ns;
+
+    put_u64(recorder->file + AT_WRITTEN, now);
+    return now;
+}
+
+uint64_t recorder_post(struct recorder *recorder, const struct record *record)
+{
+    unsigned char *at;
+    uint64_t number;
+
+    if (!recorder)
+        return 0;
+    number = recorder->next++;
+    at = record_at(recorder->file, number);
+    put_u64(at, 0);
+    atomic_thread_fence(memory_order_release);
+    put_u32(at + 8, record->operation);
+    put_u32(at + 12, record->object_id);
+    put_u32(at + 16, (uint32_t)record->peer);
+    put_u16(at + 20, RECORD_POSTED);
+    put_u16(at + 22, STATUS_OK);
+    put_u64(at + 24, record->sequence);
+    put_u64(at + 32, record->epoch);
+    put_u64(at + 40, record->bytes);
+    put_u64(at + 48, stamp(recorder));
+    put_u64(at + 56, 0);
+    put_name(at + 64, record->object_name);
+    put_u64(at + AT_TAIL, number + 1);
+    atomic_thread_fence(memory_order_release);
+    put_u64(at, number + 1);
+    put_u64(recorder->file + AT_NEXT, recorder->next);
+    return number;
+}
+
+void recorder_end(struct recorder *recorder, uint64_t number, enum status st)
+{
+    unsigned char *at;
+
+    if (!recorder)
+        return;
+    at = record_at(recorder->file, number);
+    if (get_u64(at) != number + 1)
+        return;
+    put_u64(at + 56, stamp(recorder));
+    put_u16(at + 22, (uint16_t)st);
+    put_u16(at + 20, st == STATUS_OK ? RECORD_DONE : RECORD_FAILED);
+}
+
+void recorder_state(struct recorder *recorder, const struct wait_state *state)
+{
+    unsigned char *at;
+
+    if (!recorder)
+        return;
+    at = recorder->file + AT_NOW;
+    put_u32(at, state->waiting);
+    put_u32(at + 4, state->operation);
+    put_u32(at + 8, state->object_id);
+    put_u32(at + 12, (uint32_t)state->peer);
+    put_u64(at + 16, state->sequence);
+    put_u64(at + 24, state->since_ns > recorder->start_ns ? state->since_ns - recorder->start_ns : 0);
+    put_u64(at + 32, state->counter);
+    put_name(at + 40, state->object_name);
+    put_name(at + 104, state->phase);
+    (void)stamp(recorder);
+}
+
+/* A number from a file as an operation: one that we do not know is none. */
+static enum operation operation_of(uint32_t value)
+{
+    return value < OPERATION_COUNT ? (enum operation)value : OPERATION_NONE;
+}
+
+static void load_state(const unsigned char *at, struct wait_state *ret)
+{
+    ret->waiting = get_u32(at) != 0;
+    ret->operation = operation_of(get_u32(at + 4));
+    ret->object_id = get_u32(at + 8);
+    ret->peer = (int)get_u32(at + 12);
+    ret->sequence = get_u64(at + 16);
+    ret->since_ns = get_u64(at + 24);
+    ret->counter = get_u64(at + 32);
+    get_name(at + 40, ret->object_name);
+    get_name(at + 104, ret->phase);
+}
+
+static bool load_record(const unsigned char *at, uint64_t number, struct record *ret)
+{
+    uint16_t state = get_u16(at + 20);
+    uint16_t status = get_u16(at + 22);
+
+    if (get_u64(at) != number + 1 || get_u64(at + AT_TAIL) != number + 1)
+        return false;
+    ret->number = number;
+    ret->operation = operation_of(get_u32(at + 8));
+    ret->object_id = get_u32(at + 12);
+    ret->peer = (int)get_u32(at + 16);
+    ret->state = state <= RECORD_FAILED ? (enum record_state)state : RECORD_NONE;
+    ret->status = status < STATUS_COUNT ? (enum status)status : STATUS_INTERNAL;
+    ret->sequence = get_u64(at + 24);
+    ret->epoch = get_u64(at + 32);
+    ret->bytes = get_u64(at + 40);
+    ret->posted_ns = get_u64(at + 48);
+    ret->ended_ns = get_u64(at + 56);
+    get_name(at + 64, ret->object_name);
+    return true;
+}
+
+static enum status read_whole(const char *path, unsigned char *bytes, struct error *err)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    size_t have = 0;
+    ssize_t more = 1;
+
+    if (file < 0)
+        return error_set(err, STATUS_STORAGE, "%s: %s", path, strerror(errno));
+    while (have < FILE_BYTES && more > 0) {
+        more = read(file, bytes + have, FILE_BYTES - have);
+        have += more > 0 ? (size_t)more : 0;
+    }
+    close(file);
+    if (have < FILE_BYTES || get_u64(bytes) != MAGIC || get_u32(bytes + 8) != VERSION)
+        return error_set(err, STATUS_CORRUPT, "%s is no flight recorder of this version", path);
+    return STATUS_OK;
+}
+
+enum status recorder_load(const char *path, struct recorder_view *ret, struct error *err)
+{
+    unsigned char *bytes = malloc(FILE_BYTES);
+    enum status st;
+    uint64_t next;
+
+    if (!bytes)
+        return error_set(err, STATUS_NOMEM, "%s", path);
+    st = read_whole(path, bytes, err);
+    if (st == STATUS_OK) {
+        ret->rank = (int)get_u32(bytes + AT_RANK);
+        ret->size = (int)get_u32(bytes + AT_SIZE);
+        ret->pid = (int)get_u32(bytes + AT_PID);
+        get_name(bytes + AT_HOST, ret->host);
+        ret->started_unix_ns = get_u64(bytes + AT_STARTED);
+        ret->written_ns = get_u64(bytes + AT_WRITTEN);
+        load_state(bytes + AT_NOW, &ret->state);
+        next = get_u64(bytes + AT_NEXT);
+        ret->count = 0;
+        for (uint64_t n = next > RECORDER_RECORDS ? next - RECORDER_RECORDS : 0; n < next; n++)
+            ret->count += load_record(record_at(bytes, n), n, &ret->records[ret->count]);
+    }
+    free(bytes);
+    return st;
+}
+
+void record_text(const struct record *record, uint64_t now_ns, char *text, size_t text_bytes)
+{
+    static const char *const word[] = {"unknown", "posted", "done", "failed"};
+    uint64_t at = record->ended_ns ? record->ended_ns : record->posted_ns;
+    double before_s = now_ns > at ? (double)(now_ns - at) / (double)NS_PER_S : 0;
+    char peer[32] = "";
+
+    if (record->peer >= 0)
+        (void)snprintf(peer, sizeof peer, " with rank %d", record->peer);
+    (void)snprintf(text, text_bytes, "%s on %s%s, sequence %llu, %s %.1f s before%s%s", operation_name(record->operation),
+                   record->object_name, peer, (unsigned long long)record->sequence, word[record->state], before_s,
+                   record->state == RECORD_FAILED ? ": " : "",
+                   record->state == RECORD_FAILED ? status_name(record->status) : "");
+}
