@@ -308,8 +308,8 @@ void record_text(const struct record *record, uint64_t now_ns, char *text, size_
 
     if (record->peer >= 0)
         (void)snprintf(peer, sizeof peer, " with rank %d", record->peer);
-    (void)snprintf(text, text_bytes, "%s on %s%s, sequence %llu, %s %.1f s before%s%s", operation_name(record->operation),
-                   record->object_name, peer, (unsigned long long)record->sequence, word[record->state], before_s,
-                   record->state == RECORD_FAILED ? ": " : "",
+    (void)snprintf(text, text_bytes, "%s on %s%s, sequence %llu, %s %.1f s before%s%s",
+                   operation_name(record->operation), record->object_name, peer, (unsigned long long)record->sequence,
+                   word[record->state], before_s, record->state == RECORD_FAILED ? ": " : "",
                    record->state == RECORD_FAILED ? status_name(record->status) : "");
 }

@@ -39,9 +39,9 @@ enum status mpi_control_send(struct transport *transport, int peer, const void *
     if (!letter)
         return error_set(err, STATUS_NOMEM, "control message to rank %d", peer);
     memcpy(letter->bytes, bytes, CONTROL_BYTES);
-    st = mpi_status(MPI_Isend(letter->bytes, CONTROL_BYTES, MPI_BYTE, peer, CONTROL_TAG, transport->control,
-                              &letter->request),
-                    "MPI_Isend of a control message", err);
+    st = mpi_status(
+        MPI_Isend(letter->bytes, CONTROL_BYTES, MPI_BYTE, peer, CONTROL_TAG, transport->control, &letter->request),
+        "MPI_Isend of a control message", err);
     if (st) {
         free(letter);
         return st;

@@ -178,7 +178,7 @@ static void wait_for_all(struct transport *transport)
 void mpi_close(struct transport *transport, bool clean)
 {
     if (!transport || !clean)
-        return; /* MPI may still read what is pending; the process ends, or the program keeps its MPI */
+        return;              /* MPI may still read what is pending; the process ends, or the program keeps its MPI */
     wait_for_all(transport); /* nobody sends a control message after this one */
     wait_for_all(transport); /* and everybody has taken those to him */
     (void)MPI_Comm_free(&transport->control);

@@ -1,0 +1,230 @@
+/* The keeper waits for signals only, so it needs no handler and no state outside its frame: SIGCHLD and those that it
+ * forwards are blocked and taken one by one.
+ *
+ * What mpirun does when a process dies by a signal is not ours to choose (status 137, or 0 with recovery); a process
+ * that exits with a code is treated in one documented way.  So the keeper turns the death into a code. */
+#include "launcher/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "comm/cause.h"
+#include "comm/recorder.h"
+#include "launcher/starter.h"
+
+/* Shared between keeper and worker. */
+struct keeper {
+    atomic_bool set;
+    int rank;
+    int size;
+    char run_dir[PATH_MAX];
+};
+
+/* The keeper's own side. */
+struct watch {
+    struct keeper *shared;
+    pid_t worker;
+    bool own_group;       /* the worker has a process group of its own */
+    bool stop_forwarded;  /* TERM, INT or HUP went to the worker */
+    long long oom_before; /* the control group's count of OOM kills; -1: unknown */
+};
+
+static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+enum { FORWARDED_COUNT = sizeof forwarded / sizeof forwarded[0] };
+
+static void write_file(const char *path, const char *text)
+{
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+
+    if (file < 0)
+        return;
+    ssize_t wrote = write(file, text, strlen(text));
+    (void)wrote; /* without /proc the kernel chooses by itself */
+    close(file);
+}
+
+/* Processes of this control group that the kernel has killed for want of memory; -1: unknown. */
+static long long oom_kills(void)
+{
+    FILE *file = fopen("/sys/fs/cgroup/memory.events", "re");
+    char line[128];
+    long long count = -1;
+
+    while (file && fgets(line, sizeof line, file)) {
+        if (strncmp(line, "oom_kill ", 9) == 0)
+            count = strtoll(line + 9, NULL, 10);
+    }
+    if (file)
+        fclose(file);
+    return count;
+}
+
+/* In the child.  A keeper that died before prctl would never be noticed: look again after it. */
+static _Noreturn void work(keeper_worker *worker, void *context, struct watch *watch, pid_t parent, const sigset_t *old)
+{
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    if (watch->own_group)
+        (void)setpgid(0, 0);
+    write_file("/proc/self/oom_score_adj", "1000");
+    (void)sigprocmask(SIG_SETMASK, old, NULL);
+    exit(worker(context, watch->shared));
+}
+
+/* mpirun signals the keeper's whole process group.  The worker leaves it, so that it gets each signal once, through us;
+ * at a terminal it stays, or it could not read from it, and gets the terminal's signals by itself. */
+static bool needs_own_group(void)
+{
+    return !isatty(STDIN_FILENO);
+}
+
+static void forward(struct watch *watch, const siginfo_t *info)
+{
+    bool from_terminal = info->si_code == SI_KERNEL;
+
+    if (info->si_signo == SIGTERM || info->si_signo == SIGINT || info->si_signo == SIGHUP)
+        watch->stop_forwarded = true;
+    if (watch->own_group || !from_terminal)
+        (void)kill(watch->worker, info->si_signo);
+}
+
+static const char *last_record(const struct watch *watch, char *text, size_t text_bytes)
+{
+    struct recorder_view *view = malloc(sizeof *view);
+    const char *ret = NULL;
+    char path[PATH_MAX];
+
+    if (view && recorder_path(watch->shared->run_dir, watch->shared->rank, path, sizeof path) == STATUS_OK &&
+        recorder_load(path, view, NULL) == STATUS_OK) {
+        if (view->count)
+            record_text(&view->records[view->count - 1], view->written_ns, text, text_bytes);
+        else
+            (void)snprintf(text, text_bytes, "none posted%s%s", view->state.phase[0] ? ", in " : "", view->state.phase);
+        ret = text;
+    }
+    free(view);
+    return ret;
+}
+
+static const char *signal_name(int number)
+{
+    const char *name = sigabbrev_np(number);
+
+    return name ? name : "unknown";
+}
+
+static void report(const struct watch *watch, int number)
+{
+    struct starter starter;
+    struct cause cause = {.status = STATUS_LOST};
+    char last[256] = "";
+    const char *known = NULL;
+    bool set = atomic_load(&watch->shared->set);
+    bool memory = number == SIGKILL && watch->oom_before >= 0 && oom_kills() > watch->oom_before;
+
+    starter_read(&starter);
+    cause.rank = set ? watch->shared->rank : starter.rank >= 0 ? starter.rank : 0;
+    cause.reporter = cause.rank;
+    if (set)
+        known = last_record(watch, last, sizeof last);
+    (void)snprintf(cause.text, sizeof cause.text, "rank %d on %s died: killed by SIG%s%s", cause.rank, starter.host,
+                   signal_name(number), memory ? " (the kernel was out of memory)" : "");
+    if (known)
+        log_error("%s; its last operation: %s", cause.text, known);
+    else
+        log_error("%s", cause.text);
+    if (set && watch->shared->run_dir[0])
+        (void)cause_save(watch->shared->run_dir, &cause, known, NULL);
+}
+
+static bool quiet(const struct watch *watch, int number)
+{
+    return watch->stop_forwarded && (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGKILL);
+}
+
+static int exit_code(const struct watch *watch, int status)
+{
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status) <= 125 ? WEXITSTATUS(status) : 1;
+    if (!quiet(watch, WTERMSIG(status)))
+        report(watch, WTERMSIG(status));
+    return status_exit_code(STATUS_LOST);
+}
+
+/* Until the worker has ended; one that is merely stopped or continued has not. */
+static int watch_worker(struct watch *watch, const sigset_t *signals)
+{
+    for (;;) {
+        siginfo_t info;
+        int status;
+        int number = sigwaitinfo(signals, &info);
+        pid_t reaped;
+
+        if (number > 0 && number != SIGCHLD)
+            forward(watch, &info);
+        reaped = waitpid(watch->worker, &status, WNOHANG);
+        if (reaped == watch->worker)
+            return exit_code(watch, status);
+        if (reaped < 0 && errno != EINTR)
+            return status_exit_code(STATUS_INTERNAL);
+    }
+}
+
+static int fork_worker(keeper_worker *worker, void *context, struct watch *watch)
+{
+    pid_t parent = getpid();
+    sigset_t signals;
+    sigset_t old;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGCHLD);
+    for (int i = 0; i < FORWARDED_COUNT; i++)
+        sigaddset(&signals, forwarded[i]);
+    /* Blocked before the fork: no signal is lost between fork and wait. */
+    (void)sigprocmask(SIG_BLOCK, &signals, &old);
+    watch->worker = fork();
+    if (watch->worker == 0)
+        work(worker, context, watch, parent, &old);
+    if (watch->worker < 0) {
+        log_error("cannot start the worker process: %s", strerror(errno));
+        return status_exit_code(STATUS_ENVIRONMENT);
+    }
+    return watch_worker(watch, &signals);
+}
+
+int keeper_run(keeper_worker *worker, void *context)
+{
+    struct watch watch = {.own_group = needs_own_group(), .oom_before = oom_kills()};
+    int code;
+
+    watch.shared = mmap(NULL, sizeof *watch.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (watch.shared == MAP_FAILED) {
+        log_error("cannot start the worker process: %s", strerror(errno));
+        return status_exit_code(STATUS_ENVIRONMENT);
+    }
+    (void)fflush(NULL);
+    code = fork_worker(worker, context, &watch);
+    munmap(watch.shared, sizeof *watch.shared);
+    return code;
+}
+
+void keeper_set_run(struct keeper *keeper, const char *run_dir, int rank, int size)
+{
+    keeper->rank = rank;
+    keeper->size = size;
+    (void)snprintf(keeper->run_dir, sizeof keeper->run_dir, "%s", run_dir ? run_dir : "");
+    atomic_store(&keeper->set, true);
+}

@@ -1,0 +1,77 @@
+/* RTLD_LOCAL keeps the MPI library's names to itself; the module is never closed, since MPI's threads and exit
+ * functions outlive any use. */
+#include "launcher/plugin.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FOLDERS = 3 };
+
+/* The folders to look in, in order; an empty one is skipped. */
+static void list_folders(char folders[FOLDERS][PATH_MAX])
+{
+    const char *chosen = getenv("FERRY_PLUGIN_DIR");
+    ssize_t length = readlink("/proc/self/exe", folders[1], PATH_MAX - 1);
+    char *slash;
+
+    (void)snprintf(folders[0], PATH_MAX, "%s", chosen ? chosen : "");
+    folders[1][length > 0 ? length : 0] = '\0';
+    slash = strrchr(folders[1], '/');
+    if (slash)
+        *slash = '\0';
+    (void)snprintf(folders[2], PATH_MAX, "%s", FERRY_PLUGIN_LIBDIR);
+}
+
+static enum status not_found(const char *name, char folders[FOLDERS][PATH_MAX], struct error *err)
+{
+    return error_set(err, STATUS_ENVIRONMENT,
+                     "ferry-%s.so is in none of %.400s%s%.400s, %.400s: build Ferry where %s is installed (meson setup "
+                     "-Dmpi=enabled), or set FERRY_PLUGIN_DIR to the folder that holds it",
+                     name, folders[0], folders[0][0] ? ", " : "", folders[1], folders[2],
+                     strcmp(name, "mpi") == 0 ? "an MPI" : name);
+}
+
+static enum status find(const char *name, char *path, size_t path_bytes, struct error *err)
+{
+    char folders[FOLDERS][PATH_MAX];
+
+    list_folders(folders);
+    for (int i = 0; i < FOLDERS; i++) {
+        int length = snprintf(path, path_bytes, "%s/ferry-%s.so", folders[i], name);
+
+        if (folders[i][0] && length > 0 && (size_t)length < path_bytes && access(path, F_OK) == 0)
+            return STATUS_OK;
+    }
+    return not_found(name, folders, err);
+}
+
+enum status plugin_open(const char *name, const struct transport_ops **ret, char *path, size_t path_bytes,
+                        struct error *err)
+{
+    char found[PATH_MAX + 64];
+    enum status st = find(name, found, sizeof found, err);
+    const struct transport_ops *ops;
+    void *module;
+
+    if (st)
+        return st;
+    if (path)
+        (void)snprintf(path, path_bytes, "%s", found);
+    module = dlopen(found, RTLD_NOW | RTLD_LOCAL);
+    if (!module)
+        return error_set(err, STATUS_ENVIRONMENT,
+                         "%.300s cannot be opened: %.800s; load the MPI that it was built with (its module, or "
+                         "LD_LIBRARY_PATH), or rebuild Ferry against the one that is here",
+                         found, dlerror());
+    ops = dlsym(module, TRANSPORT_PLUGIN_SYMBOL);
+    if (!ops || strcmp(ops->name, name) != 0) {
+        dlclose(module);
+        return error_set(err, STATUS_ENVIRONMENT, "%.300s is no transport of Ferry named %s: rebuild it", found, name);
+    }
+    *ret = ops;
+    return STATUS_OK;
+}
