@@ -19,6 +19,8 @@ struct token_list {
     size_t count;
     size_t capacity;
 };
+/* STATUS_NOMEM leaves the list as it was. */
+enum status token_list_add(struct token_list *list, uint32_t id, struct error *err);
 void token_list_done(struct token_list *list);
 
 /* From the folder's tokenizer.json or the GGUF's metadata.  STATUS_MODEL, STATUS_STORAGE, STATUS_UNSUPPORTED. */
