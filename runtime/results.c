@@ -118,15 +118,18 @@ void results_note(struct results *r, uint64_t step, const struct result *result)
         memcpy(entry->top, result->top, r->top * sizeof *entry->top);
 }
 
-static void emit_own(struct results *r, struct step_entries *entries)
+static enum status emit_own(struct results *r, struct step_entries *entries, struct error *err)
 {
-    for (uint32_t i = 0; i < entries->count; i++) {
+    enum status st = STATUS_OK;
+
+    for (uint32_t i = 0; st == STATUS_OK && i < entries->count; i++) {
         const struct entry *entry = &entries->entry[i];
         const struct result result = {entry->token, entry->digest, entry->top};
 
-        r->emit(r->context, &result);
+        st = r->emit(r->context, &result, err);
     }
     entries->count = 0;
+    return st;
 }
 
 static void shape_bundle(uint32_t count, uint32_t top, struct shape *shapes)
@@ -201,23 +204,25 @@ static enum status describe_results(void *context, const struct tensor *descript
     return STATUS_OK;
 }
 
-static void emit_bundle(struct results *r, const struct bundle *bundle)
+static enum status emit_bundle(struct results *r, const struct bundle *bundle, struct error *err)
 {
     const uint32_t *tokens = (const uint32_t *)(const void *)bundle->tensor[1]->data;
     const uint64_t *digests = (const uint64_t *)(const void *)bundle->tensor[2]->data;
     const uint32_t *ids = (const uint32_t *)(const void *)bundle->tensor[3]->data;
     const float *logits = (const float *)(const void *)bundle->tensor[4]->data;
     uint64_t count = bundle->tensor[1]->shape.dim[0];
+    enum status st = STATUS_OK;
 
-    for (uint64_t i = 0; i < count; i++, tokens += TOKEN_WORDS) {
+    for (uint64_t i = 0; st == STATUS_OK && i < count; i++, tokens += TOKEN_WORDS) {
         struct candidate top[RESULTS_MAX_TOP];
 
         for (uint32_t k = 0; k < r->top; k++)
             top[k] = (struct candidate){logits[i * r->top + k], ids[i * r->top + k]};
         const struct result result = {{tokens[0], tokens[1], tokens[2], tokens[3]}, digests[i], top};
 
-        r->emit(r->context, &result);
+        st = r->emit(r->context, &result, err);
     }
+    return st;
 }
 
 /* Post, test and take one line's bundles; wait: until every committed step has come. */
@@ -243,8 +248,10 @@ static enum status advance_line(struct results *r, struct line *line, bool wait,
         completion_release(line->receipt);
         line->receipt = NULL;
         line->next++;
-        emit_bundle(r, bundle);
+        st = emit_bundle(r, bundle, err);
         route_return(line->route, bundle);
+        if (st != STATUS_OK)
+            return st;
     }
     return STATUS_OK;
 }
@@ -267,7 +274,7 @@ enum status results_commit(struct results *r, uint64_t step, struct error *err)
     if (r->sampling && r->out)
         st = send_entries(r, entries, step, err);
     else if (r->sampling)
-        emit_own(r, entries);
+        st = emit_own(r, entries, err);
     return st == STATUS_OK ? advance(r, false, err) : st;
 }
 

@@ -25,8 +25,8 @@ struct result {
     const struct candidate *top; /* [top] the best logits of the step */
 };
 
-/* Called on rank 0, in order of index for each request. */
-typedef void results_emit(void *context, const struct result *result);
+/* Called on rank 0, in order of index for each request.  Anything but STATUS_OK ends the run. */
+typedef enum status results_emit(void *context, const struct result *result, struct error *err);
 
 struct results;
 

@@ -1,0 +1,477 @@
+/* The order is DESIGN's arrow: topology, plan, consensus, groups and routes, weights, generation, close.
+ *
+ * Everything local is done before the consensus and its failure carried into it, so that no rank ever leaves alone
+ * while others wait for it.  After the consensus a failure poisons the session and is settled there. */
+#include "launcher/job.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "backends/cpu/cpu.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "launcher/job_private.h"
+#include "launcher/keeper.h"
+#include "launcher/plugin.h"
+#include "launcher/printer.h"
+#include "launcher/summary.h"
+#include "launcher/watchdog.h"
+#include "runtime/compute.h"
+#include "runtime/generate.h"
+#include "runtime/tokenizer.h"
+#include "runtime/weights.h"
+#include "topology/topology.h"
+
+#define LEAVE_NS (5 * NS_PER_S)
+#define DEFAULT_STARTUP_NS (600 * NS_PER_S)
+
+static uint64_t startup_timeout(const struct job *job)
+{
+    return job->topology ? job->topology->communication.startup_timeout_ns.value : DEFAULT_STARTUP_NS;
+}
+
+static void enter(struct job *job, const char *phase)
+{
+    watchdog_arm(job->watchdog, clock_ns() + startup_timeout(job) + LEAVE_NS, phase, "communication.startup_timeout");
+    if (job->session)
+        session_phase(job->session, phase);
+}
+
+static enum status load_topology(struct job *job, struct error *err)
+{
+    struct text messages = {0};
+    enum status st = topology_load(job->options->topology, job->options->set, job->options->set_count, &job->topology,
+                                   &messages, err);
+
+    if (st == STATUS_TOPOLOGY && messages.length)
+        error_set(err, st, "%s", text_string(&messages));
+    text_done(&messages);
+    return st;
+}
+
+/* Keys that are well formed, but ask for what this build cannot do, or for what this machine lacks. */
+static enum status check_wishes(const struct topology *t, struct error *err)
+{
+    if (t->communication.transport.value != TOPOLOGY_TRANSPORT_AUTO && t->communication.transport.value != TOPOLOGY_MPI)
+        return error_set(err, STATUS_UNSUPPORTED, "communication.transport: only mpi can run here");
+    if (t->compute.backend.value == TOPOLOGY_CUDA)
+        return error_set(err, STATUS_UNSUPPORTED, "compute.backend: cuda is not built; cpu is");
+    if (t->communication.reduction.value == TOPOLOGY_REDUCTION_NATIVE)
+        return error_set(err, STATUS_UNSUPPORTED, "communication.reduction: native sums are not built; ordered ones are");
+    if (!t->workload.generate.at.line)
+        return error_set(err, STATUS_TOPOLOGY,
+                         "this topology has no workload.generate: nothing to run.  Its groups and routes are for a "
+                         "program; look at them with `ferry plan`");
+    for (size_t i = 0; i < t->launch.require_env.count; i++)
+        if (!getenv(t->launch.require_env.item[i].value))
+            return error_set(err, STATUS_ENVIRONMENT, "launch.require_env: the variable %s is not set",
+                             t->launch.require_env.item[i].value);
+    return STATUS_OK;
+}
+
+static enum status open_model(struct job *job, struct error *err)
+{
+    struct text path = {0};
+    enum status st;
+
+    topology_path(job->topology, job->topology->workload.generate.model.value, &path);
+    st = checkpoint_open(text_string(&path), &job->checkpoint, err);
+    if (st == STATUS_OK && !checkpoint_has_weights(job->checkpoint))
+        st = error_set(err, STATUS_MODEL, "%s holds no weights: only its configuration is there", text_string(&path));
+    text_done(&path);
+    return st;
+}
+
+static enum status prepare(struct job *job, struct error *err)
+{
+    enum status st = load_topology(job, err);
+
+    if (st == STATUS_OK)
+        st = check_wishes(job->topology, err);
+    if (st == STATUS_OK)
+        st = open_model(job, err);
+    if (st == STATUS_OK)
+        st = plan_create(job->topology, job->checkpoint, &job->plan, err);
+    return st;
+}
+
+enum status job_create(const struct run_options *options, struct keeper *keeper, struct job **ret, struct error *err)
+{
+    struct job *job = calloc(1, sizeof *job);
+    enum status st;
+
+    if (!job)
+        return error_set(err, STATUS_NOMEM, "a job");
+    job->options = options;
+    job->keeper = keeper;
+    starter_read(&job->starter);
+    st = watchdog_create(&job->watchdog, err);
+    if (st != STATUS_OK) {
+        free(job);
+        return st;
+    }
+    checkpoint_catch_sigbus(NULL);
+    job->prepared = prepare(job, &job->why);
+    *ret = job;
+    return STATUS_OK;
+}
+
+static enum status start_transport(struct job *job, struct error *err)
+{
+    struct transport_options options = {.startup_timeout_ns = startup_timeout(job)};
+    enum status st = plugin_open("mpi", &job->ops, NULL, 0, err);
+
+    if (st != STATUS_OK)
+        return st;
+    if (job->topology)
+        options.interface = job->topology->communication.interface.value;
+    enter(job, "MPI start");
+    return job->ops->open(&options, &job->transport, err);
+}
+
+static void note(struct job *job, enum status st, const struct error *err)
+{
+    if (st == STATUS_OK || job->prepared != STATUS_OK)
+        return;
+    job->prepared = st;
+    job->why = *err;
+}
+
+static void set_tag(const struct job *job, int rank, int size)
+{
+    char tag[64];
+
+    if (job->plan && size == job->plan->mesh.world)
+        (void)snprintf(tag, sizeof tag, "rank %d/%d stage %d", rank, size, job->rank.at.at[AXIS_PIPELINE]);
+    else
+        (void)snprintf(tag, sizeof tag, "rank %d/%d", rank, size);
+    log_set_tag(tag);
+}
+
+/* The world that MPI built against the one that the topology needs. */
+static void check_world(struct job *job, int size)
+{
+    struct error err = {0};
+    char command[1024];
+    int world = job->topology ? (int)job->topology->world_size : 0;
+
+    (void)snprintf(command, sizeof command, "mpirun -n %d ferry run %s", world, job->options->topology);
+    note(job, starter_check(&job->starter, size, world, command, &err), &err);
+}
+
+/* Rank 0 reads and encodes the prompts. */
+static enum status read_prompts(struct job *job, struct error *err)
+{
+    enum status st = tokenizer_open(job->checkpoint, &job->tokenizer, err);
+
+    if (st == STATUS_OK)
+        st = prompts_read(job->topology, job->checkpoint, job->tokenizer, job->plan->context, &job->prompts, err);
+    return st;
+}
+
+/* A name for the run's folder that is the same on all ranks: the job's id where the starter gives one. */
+static const char *run_id(void)
+{
+    static const char *const variables[] = {"FERRY_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"};
+
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if (getenv(variables[i]) && *getenv(variables[i]))
+            return getenv(variables[i]);
+    return NULL;
+}
+
+static enum status make_folder(const char *path, struct error *err)
+{
+    if (mkdir(path, 0777) && errno != EEXIST)
+        return error_set(err, STATUS_STORAGE, "run_dir: %s cannot be made: %s", path, strerror(errno));
+    return STATUS_OK;
+}
+
+static enum status make_run_dir(struct job *job, int rank, int size, struct error *err)
+{
+    const char *id = run_id();
+    size_t name;
+    enum status st;
+
+    if (!job->topology || !job->topology->run_dir.value)
+        return STATUS_OK;
+    topology_path(job->topology, job->topology->run_dir.value, &job->run_dir);
+    st = make_folder(text_string(&job->run_dir), err);
+    name = job->run_dir.length + 1;
+    if (id)
+        text_add(&job->run_dir, "/%s-%s", job->topology->name.value, id);
+    else
+        text_add(&job->run_dir, "/%s-%ld", job->topology->name.value, (long)time(NULL));
+    for (size_t i = name; i < job->run_dir.length; i++)
+        if (job->run_dir.bytes[i] == '/')
+            job->run_dir.bytes[i] = '_';
+    if (st == STATUS_OK)
+        st = make_folder(text_string(&job->run_dir), err);
+    if (st == STATUS_OK)
+        keeper_set_run(job->keeper, text_string(&job->run_dir), rank, size);
+    return st;
+}
+
+static enum status open_session(struct job *job, struct error *err)
+{
+    const struct topology *t = job->topology;
+    struct session_options options = {
+        .timeout_ns = t ? t->communication.timeout_ns.value : 30 * NS_PER_S,
+        .startup_timeout_ns = startup_timeout(job),
+        .checks = CHECKS_FULL,
+        .run_dir = job->run_dir.length && job->prepared == STATUS_OK ? text_string(&job->run_dir) : NULL,
+        .faults = job->options->fault,
+        .fault_count = job->options->fault_count,
+    };
+
+    if (t) {
+        options.on_timeout = (enum on_timeout)t->communication.on_timeout.value;
+        options.checks = (enum checks)t->communication.checks.value;
+        options.payload_integrity = t->communication.integrity.value == TOPOLOGY_INTEGRITY_PAYLOAD;
+    }
+    enum status st = session_create(job->ops, job->transport, &options, &job->session, err);
+
+    if (st == STATUS_OK)
+        job->transport = NULL;
+    return st;
+}
+
+static enum status agree(struct job *job, struct error *err)
+{
+    int rank = job->ops->rank(job->transport);
+    int size = job->ops->size(job->transport);
+    struct error problem = {0};
+    enum status st;
+
+    check_world(job, size);
+    if (job->prepared == STATUS_OK)
+        plan_rank(job->plan, rank, &job->rank);
+    set_tag(job, rank, size);
+    if (job->prepared == STATUS_OK && rank == 0)
+        note(job, read_prompts(job, &problem), &problem);
+    note(job, make_run_dir(job, rank, size, &problem), &problem);
+    st = open_session(job, err);
+    if (st != STATUS_OK)
+        return st;
+    enter(job, "consensus");
+    return job_consensus(job, err);
+}
+
+/* Threads per rank: what the topology says, else this rank's share of the cores that it may run on. */
+static int choose_threads(const struct job *job)
+{
+    cpu_set_t set;
+    int cores = 1;
+    int ranks = job->starter.local_size > 0 ? job->starter.local_size : 1;
+
+    if (!job->topology->placement.threads.automatic)
+        return (int)job->topology->placement.threads.value;
+    if (!sched_getaffinity(0, sizeof set, &set))
+        cores = CPU_COUNT(&set);
+    return cores / ranks > 1 ? cores / ranks : 1;
+}
+
+static void progress(void *session)
+{
+    session_progress(session);
+}
+
+static enum status open_compute(struct job *job, struct error *err)
+{
+    static const char *const word[] = {"auto", "plain", "avx2", "avx512"};
+    struct compute_options options = {
+        .simd = word[job->topology->compute.simd.value],
+        .progress = progress,
+        .progress_context = job->session,
+    };
+
+    options.threads = job->threads = choose_threads(job);
+    return cpu_compute.open(&options, &job->compute, err);
+}
+
+static enum status load(struct job *job, struct error *err)
+{
+    uint64_t start = clock_ns();
+    enum status st = session_build(job->session, job->plan->groups, job->plan->group_count, job->plan->routes,
+                                   job->plan->route_count, err);
+
+    enter(job, "loading");
+    if (st == STATUS_OK)
+        st = open_compute(job, err);
+    if (st == STATUS_OK)
+        st = weights_load(job->checkpoint, job->plan, &job->rank, &job->weights, err);
+    job->load_ns = clock_ns() - start;
+    if (st == STATUS_OK)
+        st = prompts_share(&job->prompts, session_group(job->session, job->rank.world_group), err);
+    return st;
+}
+
+static enum status create_printer(struct job *job, struct error *err)
+{
+    const struct printer_options options = {
+        .prompts = &job->prompts,
+        .tokenizer = job->tokenizer,
+        .json = job->options->json,
+        .digest = job->options->logits_digest,
+        .top = job->options->top_logits,
+    };
+
+    return job->rank.rank == 0 ? printer_create(&options, &job->printer, err) : STATUS_OK;
+}
+
+static struct generate_options generation_options(const struct job *job)
+{
+    const struct topology_generate *g = &job->topology->workload.generate;
+
+    return (struct generate_options){
+        .plan = job->plan,
+        .rank = &job->rank,
+        .session = job->session,
+        .weights = job->weights,
+        .ops = &cpu_compute,
+        .compute = job->compute,
+        .prompts = &job->prompts,
+        .sampling = {(float)g->sampling.temperature.value, (uint32_t)g->sampling.top_k.value,
+                     (float)g->sampling.top_p.value, g->sampling.seed.value},
+        .max_new_tokens = (uint32_t)g->max_new_tokens.value,
+        .prompt_chunk = g->prompt_chunk.automatic ? job->plan->wave_rows : (uint32_t)g->prompt_chunk.value,
+        .ignore_eos = g->ignore_eos.value,
+        .digest = job->options->logits_digest,
+        .top = job->options->top_logits,
+        .emit = printer_emit,
+        .emit_context = job->printer,
+    };
+}
+
+static struct summary own_summary(const struct job *job, const struct generate_stats *stats)
+{
+    struct session_counters counters = session_counters(job->session);
+
+    return (struct summary){
+        .elapsed_ns = stats->elapsed_ns,
+        .compute_ns = stats->compute_ns,
+        .wait_ns = stats->wait_ns,
+        .steps = stats->steps,
+        .waves = stats->waves,
+        .rows = stats->rows,
+        .cache_bytes = stats->cache_bytes,
+        .owned_bytes = job->weights->owned_bytes,
+        .replica_bytes = job->rank.replica_bytes,
+        .read_bytes = checkpoint_bytes_read(job->checkpoint),
+        .resident_bytes = checkpoint_bytes_resident(job->checkpoint),
+        .load_ns = job->load_ns,
+        .frames_checked = counters.frames_checked,
+        .frames_sent = counters.frames_sent,
+        .bytes_sent = counters.bytes_sent,
+        .bytes_received = counters.bytes_received,
+    };
+}
+
+static enum status report(struct job *job, const struct generate_stats *stats, struct error *err)
+{
+    const struct summary mine = own_summary(job, stats);
+    struct summary *all = calloc((size_t)job->plan->mesh.world, sizeof *all);
+    enum status st;
+
+    if (!all)
+        return error_set(err, STATUS_NOMEM, "the summary of %d ranks", job->plan->mesh.world);
+    st = summary_gather(&mine, session_group(job->session, job->rank.world_group), all, err);
+    if (st == STATUS_OK && job->printer && !job->options->quiet) {
+        struct printer_totals printed = printer_totals(job->printer);
+        const struct summary_totals totals = {
+            .tokens = printed.tokens, .prompt_tokens = printed.prompt_tokens,
+            .first_token_ns = printed.first_token_ns, .transport = job->ops->name,
+            .simd = cpu_compute.simd(job->compute), .threads = job->threads,
+        };
+        struct text text = {0};
+
+        summary_text(job->plan, all, &totals, &text);
+        (void)fwrite(text_string(&text), 1, text.length, stderr);
+        text_done(&text);
+    }
+    free(all);
+    return st;
+}
+
+static enum status generate(struct job *job, struct error *err)
+{
+    struct generate_options options;
+    struct generate_stats stats = {0};
+    enum status st = create_printer(job, err);
+
+    if (st != STATUS_OK)
+        return st;
+    options = generation_options(job);
+    st = generation_create(&options, &job->generation, err);
+    watchdog_disarm(job->watchdog);
+    if (st == STATUS_OK && job->printer)
+        printer_start(job->printer);
+    if (st == STATUS_OK)
+        st = generation_run(job->generation, &stats, err);
+    return st == STATUS_OK ? report(job, &stats, err) : st;
+}
+
+static void release(struct job *job)
+{
+    generation_destroy(job->generation);
+    printer_destroy(job->printer);
+    weights_unload(job->weights);
+    if (job->compute)
+        cpu_compute.close(job->compute);
+    prompts_done(&job->prompts);
+    tokenizer_close(job->tokenizer);
+    plan_destroy(job->plan);
+    checkpoint_close(job->checkpoint);
+    topology_destroy(job->topology);
+    text_done(&job->run_dir);
+}
+
+enum status job_run(struct job *job, struct error *err)
+{
+    enum status st = start_transport(job, err);
+
+    job->speaks = st != STATUS_OK;
+    if (st == STATUS_OK)
+        st = agree(job, err);
+    if (st == STATUS_OK)
+        st = load(job, err);
+    if (st == STATUS_OK)
+        st = generate(job, err);
+    if (st == STATUS_OK) {
+        enter(job, "closing");
+        return session_close(job->session, true, err);
+    }
+    if (job->session) {
+        watchdog_leave(job->watchdog, LEAVE_NS + LEAVE_NS, status_exit_code(st));
+        session_fail(job->session, st, err->text);
+        st = session_settle(job->session, err, &job->speaks);
+    }
+    return st;
+}
+
+bool job_speaks(const struct job *job)
+{
+    return job->speaks;
+}
+
+int job_leave(struct job *job, enum status st)
+{
+    struct error ignored = {0};
+
+    if (st == STATUS_OK) {
+        release(job);
+        watchdog_destroy(job->watchdog);
+        free(job);
+        return 0;
+    }
+    watchdog_leave(job->watchdog, LEAVE_NS, status_exit_code(st));
+    if (job->session)
+        (void)session_close(job->session, false, &ignored);
+    return status_exit_code(st);
+}

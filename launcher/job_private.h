@@ -1,0 +1,56 @@
+/* The inside of a job, for the files that build it up: job.c (life), job_manifest.c (what it brings to the consensus). */
+#ifndef LAUNCHER_JOB_PRIVATE_H
+#define LAUNCHER_JOB_PRIVATE_H
+
+#include <stdbool.h>
+
+#include "base/text.h"
+#include "comm/session.h"
+#include "launcher/job.h"
+#include "launcher/run_options.h"
+#include "launcher/starter.h"
+#include "runtime/plan.h"
+#include "runtime/prompts.h"
+
+struct checkpoint;
+struct compute;
+struct generation;
+struct printer;
+struct tokenizer;
+struct topology;
+struct watchdog;
+struct weights;
+
+struct job {
+    const struct run_options *options;
+    struct keeper *keeper;
+    struct watchdog *watchdog;
+    struct starter starter;
+
+    enum status prepared; /* of everything local; its sentence is in why */
+    struct error why;
+    struct topology *topology;
+    struct checkpoint *checkpoint;
+    struct tokenizer *tokenizer; /* rank 0 */
+    struct prompts prompts;
+    struct plan *plan;
+    struct rank_plan rank;
+    struct text run_dir; /* of this run; empty: none */
+
+    const struct transport_ops *ops;
+    struct transport *transport; /* until the session takes it */
+    struct session *session;
+    bool speaks;
+
+    struct compute *compute;
+    int threads;
+    struct weights *weights;
+    uint64_t load_ns;
+    struct generation *generation;
+    struct printer *printer;
+};
+
+/* The consensus over what this rank was told.  Collective over the world; blocks. */
+enum status job_consensus(struct job *job, struct error *err);
+
+#endif

@@ -1,0 +1,111 @@
+/* argp's table for `ferry run`. */
+#include "launcher/run_options.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "runtime/results.h"
+
+enum { KEY_SET = 's', KEY_JSON = 'j', KEY_QUIET = 'q', KEY_DIGEST = 256, KEY_TOP, KEY_FAULT };
+
+static const struct argp_option table[] = {
+    {"set", KEY_SET, "KEY=VALUE", 0, "Override a key of the topology: --set mesh.tensor=2.  May be repeated.", 0},
+    {"json", KEY_JSON, NULL, 0, "Standard output carries one JSON object per finished prompt and nothing else.", 0},
+    {"logits-digest", KEY_DIGEST, NULL, 0, "With --json: a digest (XXH3-64) of every generated token's logits.", 0},
+    {"top-logits", KEY_TOP, "K", 0, "With --json: the K best logits of every generated token, K at most 64.", 0},
+    {"quiet", KEY_QUIET, NULL, 0, "No summary at the end.", 0},
+    {"fault", KEY_FAULT, "rank=R,op=N,kind=KIND", 0,
+     "Rehearse a fault: KIND is kill, stop, delay:2s, skip, flip:BYTE, flip:BYTE:resealed, short or oom; N counts that "
+     "rank's collectives and transfers from 0.  May be repeated.",
+     0},
+    {0},
+};
+
+static const char doc[] =
+    "Run TOPOLOGY on every rank: check it on all of them, build its groups and routes, load each rank's part of the "
+    "model, and generate."
+    "\vExamples:\n"
+    "  ferry run topology.yaml                        one rank\n"
+    "  mpirun -n 4 ferry run topology.yaml            four ranks on this host\n"
+    "  mpirun -n 4 ferry run topology.yaml --json     for scripts\n"
+    "\n"
+    "Look at the topology first with `ferry plan topology.yaml`.  Exit codes: 0 done, 2 usage, 3 topology, 4 model, "
+    "5 environment, 6 mismatch, 7 timeout, 8 a rank died, 9 storage.";
+
+static error_t parse_top(const char *text, struct run_options *options, struct argp_state *state)
+{
+    char *end;
+    unsigned long value;
+
+    errno = 0;
+    value = strtoul(text, &end, 10);
+    if (errno || *end || end == text || text[0] == '-' || value > RESULTS_MAX_TOP)
+        argp_error(state, "--top-logits %s: expected a number from 0 to %d", text, RESULTS_MAX_TOP);
+    options->top_logits = (uint32_t)value;
+    return 0;
+}
+
+static error_t parse_fault(const char *text, struct run_options *options, struct argp_state *state)
+{
+    struct error err = {0};
+
+    if (options->fault_count == RUN_MAX_FAULTS)
+        argp_error(state, "more than %d faults", RUN_MAX_FAULTS);
+    if (fault_parse(text, &options->fault[options->fault_count], &err) != STATUS_OK)
+        argp_error(state, "--fault %s: %s", text, err.text);
+    options->fault_count++;
+    return 0;
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    struct run_options *options = state->input;
+
+    switch (key) {
+    case KEY_SET:
+        if (options->set_count == RUN_MAX_SETS)
+            argp_error(state, "more than %d overrides", RUN_MAX_SETS);
+        options->set[options->set_count++] = text;
+        return 0;
+    case KEY_JSON:
+        options->json = true;
+        return 0;
+    case KEY_QUIET:
+        options->quiet = true;
+        return 0;
+    case KEY_DIGEST:
+        options->logits_digest = true;
+        return 0;
+    case KEY_TOP:
+        return parse_top(text, options, state);
+    case KEY_FAULT:
+        return parse_fault(text, options, state);
+    case ARGP_KEY_ARG:
+        if (options->topology)
+            argp_error(state, "one topology at a time: %s, and %s", options->topology, text);
+        options->topology = text;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "which topology?  ferry run TOPOLOGY");
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int run_options_parse(int argc, char **argv, struct run_options *ret)
+{
+    static const struct argp argp = {table, parse, "TOPOLOGY", doc, NULL, NULL, NULL};
+    char name[] = "ferry run";
+    char *old = argv[0];
+
+    argv[0] = name;
+    argp_err_exit_status = status_exit_code(STATUS_USAGE);
+    error_t code = argp_parse(&argp, argc, argv, 0, NULL, ret);
+
+    argv[0] = old;
+    return code ? status_exit_code(STATUS_USAGE) : -1;
+}

@@ -1,0 +1,126 @@
+/* A rank's figures are one row of u64 in an even gather over the world. */
+#include "launcher/summary.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/tensor.h"
+#include "comm/group.h"
+#include "runtime/plan.h"
+#include "runtime/wait.h"
+
+enum { FIELDS = sizeof(struct summary) / sizeof(uint64_t) };
+
+enum status summary_gather(const struct summary *mine, struct group *world, struct summary *all, struct error *err)
+{
+    struct shape one = {2, {1, FIELDS}};
+    struct shape every = {2, {(uint64_t)group_size(world), FIELDS}};
+    struct completion *completion = NULL;
+    struct tensor *send = NULL;
+    struct tensor *recv = NULL;
+    uint64_t waited = 0;
+    enum status st = tensor_create(DTYPE_U64, &one, &send, err);
+
+    if (st == STATUS_OK)
+        st = tensor_create(DTYPE_U64, &every, &recv, err);
+    if (st == STATUS_OK) {
+        memcpy(send->data, mine, sizeof *mine);
+        st = group_all_gather_even(world, send, recv, 0, &completion, err);
+    }
+    if (st == STATUS_OK)
+        st = wait_and_release(completion, &waited, err);
+    if (st == STATUS_OK)
+        memcpy(all, recv->data, (size_t)group_size(world) * sizeof *all);
+    tensor_release(send);
+    tensor_release(recv);
+    return st;
+}
+
+void summary_bytes(uint64_t bytes, char *text)
+{
+    static const char *const unit[] = {"B", "KB", "MB", "GB", "TB"};
+    double value = (double)bytes;
+    int u = 0;
+
+    while (value >= 1000 && u < 4) {
+        value /= 1000;
+        u++;
+    }
+    (void)snprintf(text, 32, u ? "%.1f %s" : "%.0f %s", value, unit[u]);
+}
+
+static double percent(uint64_t part, uint64_t whole)
+{
+    return whole ? 100.0 * (double)part / (double)whole : 0.0;
+}
+
+/* The slowest rank of a stage stands for it. */
+static void stage_line(const struct plan *plan, const struct summary *all, int stage, struct text *out)
+{
+    const struct summary *slowest = NULL;
+    int ranks = 0;
+    uint64_t idle;
+
+    for (int rank = 0; rank < plan->mesh.world; rank++) {
+        if (mesh_coordinates(&plan->mesh, rank).at[AXIS_PIPELINE] != stage)
+            continue;
+        ranks++;
+        if (!slowest || all[rank].compute_ns > slowest->compute_ns)
+            slowest = &all[rank];
+    }
+    idle = slowest->elapsed_ns > slowest->compute_ns ? slowest->elapsed_ns - slowest->compute_ns : 0;
+    text_add(out, "  stage %-3d %3d rank%s  compute %6.2f s  wait %6.2f s  bubble %4.1f %%  %" PRIu64 " waves, %" PRIu64
+                  " rows\n",
+             stage, ranks, ranks == 1 ? " " : "s", (double)slowest->compute_ns / 1e9, (double)slowest->wait_ns / 1e9,
+             percent(idle, slowest->elapsed_ns), slowest->waves, slowest->rows);
+}
+
+static void rank_line(const struct summary *all, int rank, struct text *out)
+{
+    const struct summary *s = &all[rank];
+    char owned[32];
+    char replica[32];
+    char read[32];
+    char resident[32];
+    char cache[32];
+
+    summary_bytes(s->owned_bytes, owned);
+    summary_bytes(s->replica_bytes, replica);
+    summary_bytes(s->read_bytes, read);
+    summary_bytes(s->resident_bytes, resident);
+    summary_bytes(s->cache_bytes, cache);
+    text_add(out, "  rank %-4d weights owned %s (replicas %s), read %s, resident %s; caches %s; loaded in %.2f s\n", rank,
+             owned, replica, read, resident, cache, (double)s->load_ns / 1e9);
+}
+
+void summary_text(const struct plan *plan, const struct summary *all, const struct summary_totals *totals,
+                  struct text *out)
+{
+    uint64_t elapsed = all[0].elapsed_ns;
+    uint64_t frames = 0;
+    uint64_t checked = 0;
+    uint64_t bytes = 0;
+    char moved[32];
+    int shown = plan->mesh.world < 32 ? plan->mesh.world : 32;
+
+    for (int rank = 0; rank < plan->mesh.world; rank++) {
+        frames += all[rank].frames_sent;
+        checked += all[rank].frames_checked;
+        bytes += all[rank].bytes_sent;
+    }
+    summary_bytes(bytes, moved);
+    text_add(out, "%" PRIu64 " tokens from %" PRIu64 " prompt tokens in %.2f s: %.1f tokens/s, first token after %.0f ms"
+                  " (mean), %" PRIu64 " steps\n",
+             totals->tokens, totals->prompt_tokens, (double)elapsed / 1e9,
+             elapsed ? 1e9 * (double)totals->tokens / (double)elapsed : 0.0, (double)totals->first_token_ns / 1e6,
+             all[0].steps);
+    for (int stage = 0; stage < plan->mesh.size[AXIS_PIPELINE]; stage++)
+        stage_line(plan, all, stage, out);
+    for (int rank = 0; rank < shown; rank++)
+        rank_line(all, rank, out);
+    if (shown < plan->mesh.world)
+        text_add(out, "  ... and %d more ranks\n", plan->mesh.world - shown);
+    text_add(out, "  frames %" PRIu64 " sent, %" PRIu64 " checked; %s moved over %s; cpu %s, %d thread%s a rank\n",
+             frames, checked, moved, totals->transport, totals->simd, totals->threads, totals->threads == 1 ? "" : "s");
+}
