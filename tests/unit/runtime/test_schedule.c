@@ -1,0 +1,167 @@
+/* The first stage's scheduler, driven by a pretended pipeline that gives every request tokens of its own. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/schedule.h"
+
+enum { SLOTS = 2, WAVES = 2, CONTEXT = 32, MAX_REQUESTS = 16, MAX_ROWS = 8 };
+
+struct drive {
+    struct prompts prompts;
+    uint64_t begin[MAX_REQUESTS + 1];
+    uint32_t tokens[512];
+    uint32_t seen[MAX_REQUESTS][CONTEXT]; /* ids that went through, by position */
+    uint32_t rows[MAX_REQUESTS];
+    uint32_t generated[MAX_REQUESTS];
+    int finished;
+};
+
+static uint32_t made_token(uint32_t request, uint32_t index)
+{
+    return 1000 + request * 100 + index;
+}
+
+static void set_prompts(struct drive *d, const uint32_t *lengths, uint32_t count)
+{
+    d->prompts = (struct prompts){count, d->begin, d->tokens};
+    for (uint32_t i = 0; i < count; i++) {
+        d->begin[i + 1] = d->begin[i] + lengths[i];
+        for (uint32_t k = 0; k < lengths[i]; k++)
+            d->tokens[d->begin[i] + k] = i * 50 + k;
+    }
+}
+
+/* Note the rows that go through; answer slots that ask for a token.  stop: the request that ends at its 2nd token. */
+static void pass(struct drive *d, const struct wave *wave, const uint32_t *ids, uint32_t stop, struct token *tokens)
+{
+    memset(tokens, 0, SLOTS * sizeof *tokens);
+    for (uint32_t s = 0; s < wave->slot_count; s++) {
+        const struct wave_slot *slot = &wave->slot[s];
+        uint32_t r = slot->request;
+
+        if (!slot->rows)
+            continue;
+        ck_assert_uint_eq(slot->position, d->rows[r]);
+        for (uint32_t i = 0; i < slot->rows; i++)
+            d->seen[r][d->rows[r]++] = *ids++;
+        if (!(slot->flags & WAVE_SAMPLE))
+            continue;
+        tokens[s] = (struct token){r, made_token(r, d->generated[r]), TOKEN_VALID, d->generated[r]};
+        d->generated[r]++;
+        if (r == stop && d->generated[r] == 2)
+            tokens[s].flags |= TOKEN_STOP;
+        else if (slot->flags & WAVE_FINAL)
+            tokens[s].flags |= TOKEN_LENGTH;
+        d->finished += tokens[s].flags > TOKEN_VALID;
+    }
+}
+
+static void run(struct drive *d, const struct schedule_options *options, uint32_t stop)
+{
+    struct schedule *schedule = NULL;
+    struct error err = {0};
+    int passes = 0;
+
+    ck_assert_int_eq(schedule_create(options, &schedule, &err), STATUS_OK);
+    while (!schedule_done(schedule)) {
+        ck_assert_int_lt(++passes, 1000);
+        for (uint32_t w = 0; w < WAVES; w++) {
+            uint32_t ids[MAX_ROWS];
+            struct token tokens[SLOTS];
+            struct wave wave;
+
+            schedule_wave(schedule, w, &wave, ids);
+            ck_assert_uint_le(wave.rows, options->wave_rows);
+            pass(d, &wave, ids, stop, tokens);
+            ck_assert_int_eq(schedule_tokens(schedule, w, tokens, &err), STATUS_OK);
+        }
+    }
+    schedule_destroy(schedule);
+}
+
+START_TEST(every_request_goes_through_once_in_order_whatever_the_chunk)
+{
+    static const uint32_t lengths[] = {1, 17, 5, 3, 9, 2, 1};
+
+    for (uint32_t chunk = 1; chunk <= MAX_ROWS; chunk++) {
+        struct drive d = {0};
+        const struct schedule_options options = {&d.prompts, 0, 1, WAVES, SLOTS, MAX_ROWS, chunk, CONTEXT, 4};
+
+        set_prompts(&d, lengths, 7);
+        run(&d, &options, 3);
+        ck_assert_int_eq(d.finished, 7);
+        for (uint32_t r = 0; r < 7; r++) {
+            uint32_t made = r == 3 ? 2 : 4;
+
+            ck_assert_uint_eq(d.generated[r], made);
+            ck_assert_uint_eq(d.rows[r], lengths[r] + made - 1);
+            for (uint32_t k = 0; k < d.rows[r]; k++)
+                ck_assert_uint_eq(d.seen[r][k], k < lengths[r] ? r * 50 + k : made_token(r, k - lengths[r]));
+        }
+    }
+}
+END_TEST
+
+START_TEST(the_context_ends_a_request_before_its_limit)
+{
+    static const uint32_t lengths[] = {30, 31};
+    struct drive d = {0};
+    const struct schedule_options options = {&d.prompts, 0, 1, WAVES, SLOTS, MAX_ROWS, 4, CONTEXT, 10};
+
+    set_prompts(&d, lengths, 2);
+    run(&d, &options, UINT32_MAX);
+    ck_assert_uint_eq(d.generated[0], 2);
+    ck_assert_uint_eq(d.generated[1], 1);
+}
+END_TEST
+
+START_TEST(requests_are_dealt_to_data_lines_in_turn)
+{
+    static const uint32_t lengths[] = {2, 2, 2, 2, 2};
+    struct drive d = {0};
+    const struct schedule_options options = {&d.prompts, 1, 2, WAVES, SLOTS, MAX_ROWS, 4, CONTEXT, 1};
+
+    set_prompts(&d, lengths, 5);
+    run(&d, &options, UINT32_MAX);
+    for (uint32_t r = 0; r < 5; r++)
+        ck_assert_uint_eq(d.generated[r], r % 2);
+}
+END_TEST
+
+START_TEST(a_token_for_another_request_is_refused)
+{
+    static const uint32_t lengths[] = {2};
+    struct drive d = {0};
+    const struct schedule_options options = {&d.prompts, 0, 1, 1, SLOTS, MAX_ROWS, 4, CONTEXT, 4};
+    const struct token wrong[SLOTS] = {{5, 1, TOKEN_VALID, 0}};
+    struct schedule *schedule = NULL;
+    struct error err = {0};
+    uint32_t ids[MAX_ROWS];
+    struct wave wave;
+
+    set_prompts(&d, lengths, 1);
+    ck_assert_int_eq(schedule_create(&options, &schedule, &err), STATUS_OK);
+    schedule_wave(schedule, 0, &wave, ids);
+    ck_assert_int_eq(schedule_tokens(schedule, 0, wrong, &err), STATUS_MISMATCH);
+    ck_assert_ptr_nonnull(strstr(err.text, "request 5"));
+    schedule_destroy(schedule);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("schedule");
+    TCase *all = tcase_create("all");
+
+    tcase_add_test(all, every_request_goes_through_once_in_order_whatever_the_chunk);
+    tcase_add_test(all, the_context_ends_a_request_before_its_limit);
+    tcase_add_test(all, requests_are_dealt_to_data_lines_in_turn);
+    tcase_add_test(all, a_token_for_another_request_is_refused);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
