@@ -147,21 +147,54 @@ void source_destroy(struct topology_source *source)
 
 /* --------------------------------------------------------------------------------------------------- errors */
 
+static int compare_complaints(const void *a, const void *b)
+{
+    const struct complaint *left = a;
+    const struct complaint *right = b;
+
+    if (left->at.source != right->at.source)
+        return left->at.source < right->at.source ? -1 : 1;
+    if (left->at.line != right->at.line)
+        return left->at.line < right->at.line ? -1 : 1;
+    if (left->at.column != right->at.column)
+        return left->at.column < right->at.column ? -1 : 1;
+    return left->order < right->order ? -1 : left->order > right->order;
+}
+
+static void sort_complaints(struct topology_source *source)
+{
+    qsort(source->complaint, source->complaint_count, sizeof *source->complaint, compare_complaints);
+}
+
+/* When the table is full its first half by place is kept, and whatever comes after that half is only counted: the
+ * errors that a report shows are the first of all, in whichever order they were found. */
+static bool worth_keeping(struct topology_source *source, const struct complaint *complaint)
+{
+    size_t half = SOURCE_MAX_COMPLAINTS / 2;
+
+    if (source->complaint_more && compare_complaints(complaint, &source->complaint[half - 1]) > 0)
+        return false;
+    if (source->complaint_count == SOURCE_MAX_COMPLAINTS) {
+        sort_complaints(source);
+        source->complaint_count = half;
+        source->complaint_more += SOURCE_MAX_COMPLAINTS - half;
+        return compare_complaints(complaint, &source->complaint[half - 1]) < 0;
+    }
+    return true;
+}
+
 void source_error_list(struct topology_source *source, struct topology_position at, const char *format, va_list args)
 {
+    struct complaint complaint = {.at = at, .order = source->complaint_order++};
     char text[1024];
 
-    if (source->complaint_count == SOURCE_MAX_COMPLAINTS) {
+    if (!worth_keeping(source, &complaint)) {
         source->complaint_more++;
         return;
     }
     (void)vsnprintf(text, sizeof text, format, args);
-    source->complaint[source->complaint_count] = (struct complaint){
-        .at = at,
-        .order = (uint32_t)source->complaint_count,
-        .text = arena_text(&source->arena, text, strlen(text)),
-    };
-    source->complaint_count++;
+    complaint.text = arena_text(&source->arena, text, strlen(text));
+    source->complaint[source->complaint_count++] = complaint;
 }
 
 void source_error(struct topology_source *source, struct topology_position at, const char *format, ...)
@@ -192,20 +225,6 @@ void source_describe(const struct topology_source *source, struct topology_posit
         show_override(source, at.source, text);
     else
         text_add(text, "line %u", at.line);
-}
-
-static int compare_complaints(const void *a, const void *b)
-{
-    const struct complaint *left = a;
-    const struct complaint *right = b;
-
-    if (left->at.source != right->at.source)
-        return left->at.source < right->at.source ? -1 : 1;
-    if (left->at.line != right->at.line)
-        return left->at.line < right->at.line ? -1 : 1;
-    if (left->at.column != right->at.column)
-        return left->at.column < right->at.column ? -1 : 1;
-    return left->order < right->order ? -1 : left->order > right->order;
 }
 
 /* The line with a caret below the column; of a long line the part around the column. */
@@ -251,7 +270,7 @@ enum status source_report(struct topology_source *source, struct text *messages,
 
     if (!total)
         return STATUS_OK;
-    qsort(source->complaint, source->complaint_count, sizeof *source->complaint, compare_complaints);
+    sort_complaints(source);
     for (size_t i = 0; messages && i < shown; i++)
         write_complaint(source, &source->complaint[i], messages);
     if (messages && total > shown)

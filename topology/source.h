@@ -30,7 +30,8 @@ struct topology_source {
     struct arena arena; /* holds all of it, the tree and the topology's values */
     struct complaint complaint[SOURCE_MAX_COMPLAINTS];
     size_t complaint_count;
-    size_t complaint_more;
+    uint32_t complaint_order; /* of the next one */
+    size_t complaint_more; /* counted, not kept */
 };
 
 /* Returns a source with copies of everything, NULL when memory is refused.  source_destroy accepts NULL. */
