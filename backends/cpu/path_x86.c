@@ -26,8 +26,8 @@ static const struct {
     const struct kernels *kernels;
     bool (*supported)(void);
 } paths[] = {
-    {"avx512", &kernels_plain_avx512, has_avx512},
-    {"avx2", &kernels_plain_avx2, has_avx2},
+    {"avx512", &kernels_avx512, has_avx512},
+    {"avx2", &kernels_avx2, has_avx2},
     {"plain-avx512", &kernels_plain_avx512, has_avx512},
     {"plain-avx2", &kernels_plain_avx2, has_avx2},
     {"plain", &kernels_plain, always},

@@ -1,0 +1,538 @@
+/* The kernels for AVX2, FMA and F16C: the 16 lanes of a dot are two vectors of eight.
+ *
+ * With 16 registers a tile of 3 x 4 dots keeps half of its lanes at a time: lanes 0..7 over all columns, then 8..15. */
+#include <immintrin.h>
+#include <string.h>
+
+#include "backends/cpu/inline.h"
+#include "backends/cpu/kernels.h"
+
+enum {
+    HALF = 8,            /* floats in a vector */
+    STREAM_ROWS = 4,     /* weight rows multiplied together with one activation row */
+    STREAM_SCALES = 512, /* floats of scales prepared at a time for those rows: 2048 columns' worth */
+    STREAM_AHEAD = 4096  /* bytes to prefetch ahead, at least */
+};
+
+/* ---- Sums of lanes: i + 8 is added by the caller; then i + 4, i + 2, i + 1 ---- */
+
+/* The sums of four vectors. */
+INLINE __m128 sum_four(__m256 a, __m256 b, __m256 c, __m256 d)
+{
+    __m256 ab = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+    __m256 cd = _mm256_add_ps(_mm256_permute2f128_ps(c, d, 0x20), _mm256_permute2f128_ps(c, d, 0x31));
+    /* a0 a1 c0 c1 b0 b1 d0 d1 */
+    __m256 two = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
+    /* a c a c b d b d */
+    __m256 one = _mm256_add_ps(_mm256_shuffle_ps(two, two, 0x88), _mm256_shuffle_ps(two, two, 0xdd));
+
+    return _mm_unpacklo_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1));
+}
+
+/* ---- Packed types: the scales of a block, made once, and its part i: elements 8 i to 8 i + 7 ---- */
+
+typedef void prepare_block(const unsigned char *block, float *scales);
+typedef __m256 block_part(const unsigned char *block, const float *scales, int part);
+
+INLINE __m256i widen(const unsigned char *bytes)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)bytes));
+}
+
+/* Two halves at once; the second is a bias or, in types without one, whatever follows. */
+INLINE void prepare_two(const unsigned char *block, float *scales)
+{
+    int bits;
+
+    memcpy(&bits, block, sizeof bits);
+    _mm_storel_pi((__m64 *)(void *)scales, _mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
+}
+
+INLINE __m256 affine(const float *scales, __m256i q)
+{
+    return _mm256_fmadd_ps(_mm256_broadcast_ss(scales), _mm256_cvtepi32_ps(q), _mm256_broadcast_ss(scales + 1));
+}
+
+INLINE __m256 proportional(const float *scales, __m256i q)
+{
+    return _mm256_mul_ps(_mm256_broadcast_ss(scales), _mm256_cvtepi32_ps(q));
+}
+
+INLINE __m256i nibbles(const unsigned char *bytes, int high)
+{
+    __m256i q = widen(bytes);
+
+    return high ? _mm256_srli_epi32(q, 4) : _mm256_and_si256(q, _mm256_set1_epi32(15));
+}
+
+INLINE __m256 part_q4_0(const unsigned char *block, const float *scales, int part)
+{
+    return proportional(scales, _mm256_sub_epi32(nibbles(block + 2 + part % 2 * 8, part / 2), _mm256_set1_epi32(8)));
+}
+
+INLINE __m256 part_q4_1(const unsigned char *block, const float *scales, int part)
+{
+    return affine(scales, nibbles(block + 4 + part % 2 * 8, part / 2));
+}
+
+/* 16 where the lane's bit of this part's byte is set. */
+INLINE __m256i fifth_bits(const unsigned char *bits, int part)
+{
+    __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    __m256i set = _mm256_and_si256(_mm256_set1_epi32(bits[part]), lane);
+
+    return _mm256_and_si256(_mm256_cmpeq_epi32(set, lane), _mm256_set1_epi32(16));
+}
+
+INLINE __m256 part_q5_0(const unsigned char *block, const float *scales, int part)
+{
+    __m256i q = _mm256_or_si256(nibbles(block + 6 + part % 2 * 8, part / 2), fifth_bits(block + 2, part));
+
+    return proportional(scales, _mm256_sub_epi32(q, _mm256_set1_epi32(16)));
+}
+
+INLINE __m256 part_q5_1(const unsigned char *block, const float *scales, int part)
+{
+    return affine(scales, _mm256_or_si256(nibbles(block + 8 + part % 2 * 8, part / 2), fifth_bits(block + 4, part)));
+}
+
+INLINE __m256 part_q8_0(const unsigned char *block, const float *scales, int part)
+{
+    __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)(block + 2 + 8 * part));
+
+    return proportional(scales, _mm256_cvtepi8_epi32(q));
+}
+
+/* Eight (scale, bias) pairs of a superblock.  Six bits each in 12 bytes: of sub-blocks 0..3 the low six of bytes 0..3
+ * (scales) and 4..7 (minima); of 4..7 the nibbles of bytes 8..11, with the high two bits of bytes 0..3 and 4..7. */
+INLINE void prepare_k(const unsigned char *block, float *scales)
+{
+    uint32_t a;
+    uint32_t b;
+    uint32_t c;
+    float halves[2];
+
+    prepare_two(block, halves);
+    memcpy(&a, block + 4, 4);
+    memcpy(&b, block + 8, 4);
+    memcpy(&c, block + 12, 4);
+    uint64_t scale = (a & 0x3f3f3f3fu) | (uint64_t)((c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u)) << 32;
+    uint64_t minimum = (b & 0x3f3f3f3fu) | (uint64_t)((c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u)) << 32;
+    __m256 s = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)scale)));
+    __m256 m = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)minimum)));
+
+    s = _mm256_mul_ps(_mm256_set1_ps(halves[0]), s);
+    m = _mm256_xor_ps(_mm256_mul_ps(_mm256_set1_ps(halves[1]), m), _mm256_set1_ps(-0.0f));
+    /* pairs: s0 m0 s1 m1 | s4 m4 s5 m5 and s2 m2 s3 m3 | s6 m6 s7 m7 */
+    __m256 low = _mm256_unpacklo_ps(s, m);
+    __m256 high = _mm256_unpackhi_ps(s, m);
+
+    _mm256_storeu_ps(scales, _mm256_permute2f128_ps(low, high, 0x20));
+    _mm256_storeu_ps(scales + 8, _mm256_permute2f128_ps(low, high, 0x31));
+}
+
+/* Parts 4 s to 4 s + 3 are sub-block s; sub-blocks 2 j and 2 j + 1 share 32 bytes of nibbles. */
+INLINE __m256 part_q4_k(const unsigned char *block, const float *scales, int part)
+{
+    return affine(scales + part / 4 * 2, nibbles(block + 16 + part / 8 * 32 + part % 4 * 8, part / 4 % 2));
+}
+
+INLINE __m256 part_q5_k(const unsigned char *block, const float *scales, int part)
+{
+    __m256i high = widen(block + 16 + part % 4 * 8);
+    __m256i fifth = part < 16 ? _mm256_slli_epi32(high, 4 - part / 4) : _mm256_srli_epi32(high, part / 4 - 4);
+    __m256i q = nibbles(block + 48 + part / 8 * 32 + part % 4 * 8, part / 4 % 2);
+
+    return affine(scales + part / 4 * 2, _mm256_or_si256(q, _mm256_and_si256(fifth, _mm256_set1_epi32(16))));
+}
+
+INLINE void prepare_q6_k(const unsigned char *block, float *scales)
+{
+    uint16_t half;
+
+    memcpy(&half, block + 208, sizeof half);
+    __m256 d = _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
+
+    UNROLL for (int i = 0; i < 2; i++) {
+        __m128i s = _mm_loadl_epi64((const __m128i *)(const void *)(block + 192 + 8 * i));
+
+        _mm256_storeu_ps(scales + 8 * i, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s))));
+    }
+}
+
+/* Runs of 32 elements, four in each half: runs 0 and 2, 1 and 3 share nibbles, all four share the high bits. */
+INLINE __m256 part_q6_k(const unsigned char *block, const float *scales, int part)
+{
+    int half = part / 16;
+    int run = part % 16 / 4;
+    __m128i low = _mm_loadl_epi64((const __m128i *)(const void *)(block + half * 64 + run % 2 * 32 + part % 4 * 8));
+    __m128i high = _mm_loadl_epi64((const __m128i *)(const void *)(block + 128 + half * 32 + part % 4 * 8));
+    __m128i q;
+
+    low = _mm_and_si128(run < 2 ? low : _mm_srli_epi16(low, 4), _mm_set1_epi8(15));
+    high = _mm_and_si128(run < 2 ? _mm_slli_epi16(high, 4 - 2 * run) : _mm_srli_epi16(high, 2 * run - 4),
+                         _mm_set1_epi8(48));
+    q = _mm_sub_epi8(_mm_or_si128(low, high), _mm_set1_epi8(32));
+    return proportional(scales + part / 2, _mm256_cvtepi8_epi32(q));
+}
+
+/* ---- One activation row: weights stream by, four rows at a time ---- */
+
+/* Bytes from a row to the one that will be wanted STREAM_AHEAD bytes later, a whole number of row groups. */
+INLINE size_t bytes_ahead(size_t row_bytes)
+{
+    size_t group = STREAM_ROWS * row_bytes;
+
+    return group ? (STREAM_AHEAD + group - 1) / group * group : 0;
+}
+
+INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y,
+                          size_t bytes, int parts, size_t scale_count, prepare_block *prepare, block_part *part)
+{
+    size_t blocks = (size_t)w->cols / (size_t)parts / HALF;
+    size_t run = STREAM_SCALES / STREAM_ROWS / scale_count;
+    size_t ahead = bytes_ahead(w->row_bytes);
+    float scales[STREAM_SCALES];
+
+    for (uint64_t r = 0; r < count; r += STREAM_ROWS) {
+        const unsigned char *p[STREAM_ROWS];
+        __m256 lanes[STREAM_ROWS][2];
+        float sums[STREAM_ROWS];
+
+        for (unsigned j = 0; j < STREAM_ROWS; j++)
+            p[j] = w->data + (size_t)(row + (r + j < count ? r + j : count - 1)) * w->row_bytes;
+        UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+            lanes[j][0] = lanes[j][1] = _mm256_setzero_ps();
+        for (size_t begin = 0; begin < blocks; begin += run) {
+            size_t end = begin + run < blocks ? begin + run : blocks;
+            const float *s = scales;
+
+            for (size_t b = begin; b < end; b++) {
+                UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+                    prepare(p[j] + b * bytes, scales + ((b - begin) * STREAM_ROWS + (size_t)j) * scale_count);
+            }
+            for (size_t b = begin; b < end; b++) {
+                UNROLL for (int j = 0; j < STREAM_ROWS; j++) {
+                    const unsigned char *block = p[j] + b * bytes;
+
+                    /* Small blocks lie several in a line: every other one is enough. */
+                    if (bytes > 32 || (b + (size_t)j) % 2 == 0) {
+                        for (size_t line = 0; line < bytes; line += 64)
+                            _mm_prefetch((const char *)block + ahead + line, _MM_HINT_T0);
+                    }
+                    UNROLL for (int i = 0; i < parts; i++)
+                        lanes[j][i % 2] = _mm256_fmadd_ps(part(block, s, i),
+                                                          _mm256_loadu_ps(x + (b * (size_t)parts + (size_t)i) * HALF),
+                                                          lanes[j][i % 2]);
+                    s += scale_count;
+                }
+            }
+        }
+        UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+            lanes[j][0] = _mm256_add_ps(lanes[j][0], lanes[j][1]);
+        _mm_storeu_ps(sums, sum_four(lanes[0][0], lanes[1][0], lanes[2][0], lanes[3][0]));
+        for (uint64_t j = 0; j < STREAM_ROWS && r + j < count; j++)
+            y[r + j] = sums[j];
+    }
+}
+
+INLINE void decode_blocks(const unsigned char *packed, size_t count, float *values, size_t bytes, int parts,
+                          prepare_block *prepare, block_part *part)
+{
+    for (size_t k = 0; k < count; k += (size_t)parts * HALF) {
+        float scales[16];
+
+        prepare(packed, scales);
+        UNROLL for (int i = 0; i < parts; i++)
+            _mm256_storeu_ps(values + k + (size_t)i * HALF, part(packed, scales, i));
+        packed += bytes;
+    }
+}
+
+#define BLOCK_KERNELS(type, bytes, parts, scales, prepare)                                                             \
+    static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)         \
+    {                                                                                                                  \
+        stream_blocks(w, row, count, x, y, bytes, parts, scales, prepare, part_##type);                                \
+    }                                                                                                                  \
+    static void decode_##type(const unsigned char *packed, size_t count, float *values)                               \
+    {                                                                                                                  \
+        decode_blocks(packed, count, values, bytes, parts, prepare, part_##type);                                      \
+    }
+
+BLOCK_KERNELS(q4_0, 18, 4, 2, prepare_two)
+BLOCK_KERNELS(q4_1, 20, 4, 2, prepare_two)
+BLOCK_KERNELS(q5_0, 22, 4, 2, prepare_two)
+BLOCK_KERNELS(q5_1, 24, 4, 2, prepare_two)
+BLOCK_KERNELS(q8_0, 34, 4, 2, prepare_two)
+BLOCK_KERNELS(q4_k, 144, 32, 16, prepare_k)
+BLOCK_KERNELS(q5_k, 176, 32, 16, prepare_k)
+BLOCK_KERNELS(q6_k, 210, 32, 16, prepare_q6_k)
+
+/* ---- Float types: 8 elements at any address; a row's end is copied out first ---- */
+
+typedef __m256 load_floats(const unsigned char *packed);
+
+INLINE __m256 load_f32(const unsigned char *packed)
+{
+    return _mm256_loadu_ps((const float *)(const void *)packed);
+}
+
+INLINE __m256 load_f16(const unsigned char *packed)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)packed));
+}
+
+INLINE __m256 load_bf16(const unsigned char *packed)
+{
+    __m128i bits = _mm_loadu_si128((const __m128i *)(const void *)packed);
+
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+
+INLINE void stream_floats(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y, size_t bytes,
+                          load_floats *load)
+{
+    size_t cols = (size_t)w->cols;
+    size_t whole = cols / LANES * LANES;
+    size_t ahead = bytes_ahead(w->row_bytes);
+    float x_rest[LANES] = {0};
+
+    memcpy(x_rest, x + whole, (cols - whole) * sizeof *x);
+    for (uint64_t r = 0; r < count; r += STREAM_ROWS) {
+        const unsigned char *p[STREAM_ROWS];
+        __m256 lanes[STREAM_ROWS][2];
+        float sums[STREAM_ROWS];
+
+        for (unsigned j = 0; j < STREAM_ROWS; j++)
+            p[j] = w->data + (size_t)(row + (r + j < count ? r + j : count - 1)) * w->row_bytes;
+        UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+            lanes[j][0] = lanes[j][1] = _mm256_setzero_ps();
+        for (size_t k = 0; k < whole; k += LANES) {
+            UNROLL for (int j = 0; j < STREAM_ROWS; j++) {
+                const unsigned char *at = p[j] + k * bytes;
+
+                _mm_prefetch((const char *)at + ahead, _MM_HINT_T0);
+                lanes[j][0] = _mm256_fmadd_ps(load(at), _mm256_loadu_ps(x + k), lanes[j][0]);
+                lanes[j][1] = _mm256_fmadd_ps(load(at + HALF * bytes), _mm256_loadu_ps(x + k + HALF), lanes[j][1]);
+            }
+        }
+        if (whole < cols) {
+            UNROLL for (int j = 0; j < STREAM_ROWS; j++) {
+                unsigned char rest[LANES * sizeof(float)] = {0};
+
+                memcpy(rest, p[j] + whole * bytes, (cols - whole) * bytes);
+                lanes[j][0] = _mm256_fmadd_ps(load(rest), _mm256_loadu_ps(x_rest), lanes[j][0]);
+                lanes[j][1] = _mm256_fmadd_ps(load(rest + HALF * bytes), _mm256_loadu_ps(x_rest + HALF), lanes[j][1]);
+            }
+        }
+        UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+            lanes[j][0] = _mm256_add_ps(lanes[j][0], lanes[j][1]);
+        _mm_storeu_ps(sums, sum_four(lanes[0][0], lanes[1][0], lanes[2][0], lanes[3][0]));
+        for (uint64_t j = 0; j < STREAM_ROWS && r + j < count; j++)
+            y[r + j] = sums[j];
+    }
+}
+
+INLINE void decode_floats(const unsigned char *packed, size_t count, float *values, size_t bytes, load_floats *load)
+{
+    size_t k = 0;
+
+    for (; k + HALF <= count; k += HALF)
+        _mm256_storeu_ps(values + k, load(packed + k * bytes));
+    if (k < count) {
+        unsigned char rest[HALF * sizeof(float)] = {0};
+        float decoded[HALF];
+
+        memcpy(rest, packed + k * bytes, (count - k) * bytes);
+        _mm256_storeu_ps(decoded, load(rest));
+        memcpy(values + k, decoded, (count - k) * sizeof *values);
+    }
+}
+
+#define FLOAT_KERNELS(type, bytes)                                                                                     \
+    static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)         \
+    {                                                                                                                  \
+        stream_floats(w, row, count, x, y, bytes, load_##type);                                                        \
+    }                                                                                                                  \
+    static void decode_##type(const unsigned char *packed, size_t count, float *values)                               \
+    {                                                                                                                  \
+        decode_floats(packed, count, values, bytes, load_##type);                                                      \
+    }
+
+FLOAT_KERNELS(f32, 4)
+FLOAT_KERNELS(f16, 2)
+FLOAT_KERNELS(bf16, 2)
+
+/* ---- Decoded panels against several activation rows ---- */
+
+enum { TILE_ROWS = 3, TILE_TOKENS = 4 };
+
+/* -1 in the first count of eight lanes, for masked loads; count may be negative or above eight. */
+INLINE __m256i first_lanes(long count)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+/* Lanes from `lane` (0 or 8) of R weight rows from r on against T activation rows from t on.  R and T are constants. */
+INLINE void tile_half(const struct tile *tile, size_t r, size_t t, size_t lane, int R, int T,
+                      __m256 lanes[TILE_ROWS][TILE_TOKENS])
+{
+    const float *w = tile->panel + r * tile->stride + lane;
+    const float *x = tile->x + t * tile->ldx + lane;
+    size_t whole = tile->cols / LANES * LANES;
+
+    for (size_t k = 0; k < whole; k += LANES) {
+        __m256 wv[TILE_ROWS];
+
+        UNROLL for (int i = 0; i < R; i++)
+            wv[i] = _mm256_loadu_ps(w + (size_t)i * tile->stride + k);
+        UNROLL for (int j = 0; j < T; j++) {
+            __m256 xv = _mm256_loadu_ps(x + (size_t)j * tile->ldx + k);
+
+            UNROLL for (int i = 0; i < R; i++)
+                lanes[i][j] = _mm256_fmadd_ps(wv[i], xv, lanes[i][j]);
+        }
+    }
+    if (whole < tile->cols) {
+        __m256i rest = first_lanes((long)(tile->cols - whole) - (long)lane);
+
+        UNROLL for (int j = 0; j < T; j++) {
+            __m256 xv = _mm256_maskload_ps(x + (size_t)j * tile->ldx + whole, rest);
+
+            UNROLL for (int i = 0; i < R; i++)
+                lanes[i][j] = _mm256_fmadd_ps(_mm256_loadu_ps(w + (size_t)i * tile->stride + whole), xv, lanes[i][j]);
+        }
+    }
+}
+
+INLINE void tile_dots(const struct tile *tile, size_t r, size_t t, int R, int T)
+{
+    float *kept = tile->lanes ? tile->lanes + (r * tile->tokens + t) * LANES : NULL;
+    __m256 lanes[2][TILE_ROWS][TILE_TOKENS];
+
+    UNROLL for (int half = 0; half < 2; half++) {
+        UNROLL for (int i = 0; i < R; i++) {
+            UNROLL for (int j = 0; j < T; j++)
+                lanes[half][i][j] =
+                    kept && !tile->first
+                        ? _mm256_loadu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES + half * HALF)
+                        : _mm256_setzero_ps();
+        }
+        tile_half(tile, r, t, (size_t)half * HALF, R, T, lanes[half]);
+    }
+    if (kept && !tile->last) {
+        UNROLL for (int half = 0; half < 2; half++) {
+            UNROLL for (int i = 0; i < R; i++) {
+                UNROLL for (int j = 0; j < T; j++)
+                    _mm256_storeu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES + half * HALF,
+                                     lanes[half][i][j]);
+            }
+        }
+        return;
+    }
+    UNROLL for (int i = 0; i < R; i++) {
+        float sums[TILE_TOKENS];
+
+        UNROLL for (int j = 0; j < T; j++)
+            lanes[0][i][j] = _mm256_add_ps(lanes[0][i][j], lanes[1][i][j]);
+        _mm_storeu_ps(sums, sum_four(lanes[0][i][0], T > 1 ? lanes[0][i][1] : lanes[0][i][0],
+                                     T > 2 ? lanes[0][i][2] : lanes[0][i][0],
+                                     T > 3 ? lanes[0][i][3] : lanes[0][i][0]));
+        UNROLL for (int j = 0; j < T; j++)
+            tile->y[(t + (size_t)j) * tile->ldy + r + (size_t)i] = sums[j];
+    }
+}
+
+INLINE void tile_rows(const struct tile *tile, size_t r, int R)
+{
+    size_t t = 0;
+
+    for (; t + TILE_TOKENS <= tile->tokens; t += TILE_TOKENS)
+        tile_dots(tile, r, t, R, TILE_TOKENS);
+    if (tile->tokens - t == 3)
+        tile_dots(tile, r, t, R, 3);
+    else if (tile->tokens - t == 2)
+        tile_dots(tile, r, t, R, 2);
+    else if (tile->tokens - t == 1)
+        tile_dots(tile, r, t, R, 1);
+}
+
+static void tile_avx2(const struct tile *tile)
+{
+    size_t r = 0;
+
+    for (; r + TILE_ROWS <= tile->rows; r += TILE_ROWS)
+        tile_rows(tile, r, TILE_ROWS);
+    for (; r < tile->rows; r++)
+        tile_rows(tile, r, 1);
+}
+
+/* ---- Weighted sums of value rows ---- */
+
+/* R rows from r on, D vectors of channels from d on; constants. */
+INLINE void mix_sums(const struct mix *mix, size_t r, size_t d, int R, int D)
+{
+    const float *weight = mix->weight + r * mix->ldw;
+    const float *value = mix->value + d;
+    float *out = mix->out + r * mix->ldo + d;
+    __m256 sum[3][8];
+
+    UNROLL for (int i = 0; i < R; i++) {
+        UNROLL for (int v = 0; v < D; v++)
+            sum[i][v] = _mm256_loadu_ps(out + (size_t)i * mix->ldo + (size_t)v * HALF);
+    }
+    for (size_t j = 0; j < mix->count; j++) {
+        __m256 w[3];
+
+        UNROLL for (int i = 0; i < R; i++)
+            w[i] = _mm256_broadcast_ss(weight + (size_t)i * mix->ldw + j);
+        UNROLL for (int v = 0; v < D; v++) {
+            __m256 row = _mm256_loadu_ps(value + j * mix->ldv + (size_t)v * HALF);
+
+            UNROLL for (int i = 0; i < R; i++)
+                sum[i][v] = _mm256_fmadd_ps(w[i], row, sum[i][v]);
+        }
+    }
+    UNROLL for (int i = 0; i < R; i++) {
+        UNROLL for (int v = 0; v < D; v++)
+            _mm256_storeu_ps(out + (size_t)i * mix->ldo + (size_t)v * HALF, sum[i][v]);
+    }
+}
+
+static void mix_avx2(const struct mix *mix)
+{
+    size_t r = 0;
+
+    for (; r + 3 <= mix->rows; r += 3) {
+        size_t d = 0;
+
+        for (; d + (size_t)4 * HALF <= mix->width; d += (size_t)4 * HALF)
+            mix_sums(mix, r, d, 3, 4);
+        if (d < mix->width)
+            mix_sums(mix, r, d, 3, 2);
+    }
+    for (; r < mix->rows; r++) {
+        size_t d = 0;
+
+        for (; d + (size_t)8 * HALF <= mix->width; d += (size_t)8 * HALF)
+            mix_sums(mix, r, d, 1, 8);
+        for (; d < mix->width; d += LANES)
+            mix_sums(mix, r, d, 1, 2);
+    }
+}
+
+const struct kernels kernels_avx2 = {
+    .name = "avx2",
+    .panel_rows = TILE_ROWS,
+    .tile = tile_avx2,
+    .mix = mix_avx2,
+    .row = &row_kernels_plain_avx2,
+    .vector = {[WEIGHT_F32] = vector_f32, [WEIGHT_F16] = vector_f16, [WEIGHT_BF16] = vector_bf16,
+               [WEIGHT_Q4_0] = vector_q4_0, [WEIGHT_Q4_1] = vector_q4_1, [WEIGHT_Q5_0] = vector_q5_0,
+               [WEIGHT_Q5_1] = vector_q5_1, [WEIGHT_Q8_0] = vector_q8_0, [WEIGHT_Q4_K] = vector_q4_k,
+               [WEIGHT_Q5_K] = vector_q5_k, [WEIGHT_Q6_K] = vector_q6_k},
+    .decode = {[WEIGHT_F32] = decode_f32, [WEIGHT_F16] = decode_f16, [WEIGHT_BF16] = decode_bf16,
+               [WEIGHT_Q4_0] = decode_q4_0, [WEIGHT_Q4_1] = decode_q4_1, [WEIGHT_Q5_0] = decode_q5_0,
+               [WEIGHT_Q5_1] = decode_q5_1, [WEIGHT_Q8_0] = decode_q8_0, [WEIGHT_Q4_K] = decode_q4_k,
+               [WEIGHT_Q5_K] = decode_q5_k, [WEIGHT_Q6_K] = decode_q6_k},
+};
