@@ -108,8 +108,7 @@ START_TEST(byte_order_mark_line_ends_and_tabs_change_nothing_B12)
 {
     static const char *const form[] = {
         "ferry: 1\nname: a\nmesh: {data: 2}\n",
-        "\xef\xbb\xbf"
-        "ferry: 1\nname: a\nmesh: {data: 2}\n",
+        "\357\273\277ferry: 1\nname: a\nmesh: {data: 2}\n",
         "ferry: 1\r\nname: a\r\nmesh: {data: 2}\r\n",
         "ferry:\t1\nname:\ta\t\nmesh:\t{data:\t2}\t# x\n",
         "%YAML 1.2\n---\nferry: 1\nname: 'a'\nmesh:\n  data: 2\n...\n# end\n",
