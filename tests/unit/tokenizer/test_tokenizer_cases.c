@@ -164,6 +164,55 @@ START_TEST(ids_equal_those_of_hugging_face_in_every_case_file)
 }
 END_TEST
 
+static void check_chat(const json_t *one, int *skipped)
+{
+    char *path = in_root(json_string_value(json_object_get(one, "model")));
+    const json_t *list = json_object_get(one, "messages");
+    struct chat_message messages[16];
+    struct checkpoint *checkpoint = NULL;
+    struct tokenizer *tokenizer = NULL;
+    struct token_list ids = {0};
+    struct text text = {0};
+    struct error err = {0};
+    size_t count = json_array_size(list);
+
+    ck_assert_uint_le(count, 16);
+    for (size_t i = 0; i < count; i++)
+        messages[i] = (struct chat_message){json_string_value(json_object_get(json_array_get(list, i), "role")),
+                                            json_string_value(json_object_get(json_array_get(list, i), "content"))};
+    if (access(path, R_OK) != 0) {
+        ++*skipped;
+    } else {
+        ck_assert_msg(checkpoint_open(path, &checkpoint, &err) == STATUS_OK, "%s", err.text);
+        ck_assert_msg(tokenizer_open(checkpoint, &tokenizer, &err) == STATUS_OK, "%s", err.text);
+        ck_assert_msg(chat_render(checkpoint, messages, count, &text, &err) == STATUS_OK, "%s", err.text);
+        ck_assert_str_eq(text_string(&text), json_string_value(json_object_get(one, "text")));
+        ck_assert_msg(tokenizer_encode(tokenizer, text_string(&text), text.length, false, &ids, &err) == STATUS_OK,
+                      "%s", err.text);
+        expect_ids(path, text_string(&text), json_object_get(one, "ids"), &ids);
+    }
+    tokenizer_close(tokenizer);
+    checkpoint_close(checkpoint);
+    token_list_done(&ids);
+    text_done(&text);
+    free(path);
+}
+
+START_TEST(chats_equal_those_of_transformers)
+{
+    json_t *root = json_load_file(CASES "chat.json", 0, NULL);
+    int skipped = 0;
+    size_t index;
+    json_t *one;
+
+    json_array_foreach(json_object_get(root, "chats"), index, one) check_chat(one, &skipped);
+    if (skipped)
+        fprintf(stderr, "SKIP %d chats: their model is not there (examples/smollm2/get-model gets it)\n", skipped);
+    ck_assert_int_gt((int)index - skipped, 20);
+    json_decref(root);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("tokenizer-cases");
@@ -173,6 +222,7 @@ int main(void)
 
     tcase_set_timeout(group, 60);
     tcase_add_test(group, ids_equal_those_of_hugging_face_in_every_case_file);
+    tcase_add_test(group, chats_equal_those_of_transformers);
     suite_add_tcase(suite, group);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
