@@ -59,6 +59,48 @@ void text_add(struct text *text, const char *format, ...)
     va_end(again);
 }
 
+/* Length of the UTF-8 sequence at bytes (RFC 3629: shortest form, no surrogates), 0: none. */
+static size_t sequence_length(const unsigned char *bytes, size_t count)
+{
+    unsigned lead = bytes[0];
+    size_t length = lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : (lead & 0xf0) == 0xe0 ? 3 : 0;
+
+    if (lead >= 0xf0 && lead <= 0xf4)
+        length = 4;
+    if (!length || length > count)
+        return 0;
+    for (size_t i = 1; i < length; i++) {
+        if ((bytes[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    if ((lead == 0xe0 && bytes[1] < 0xa0) || (lead == 0xed && bytes[1] > 0x9f) || (lead == 0xf0 && bytes[1] < 0x90) ||
+        (lead == 0xf4 && bytes[1] > 0x8f))
+        return 0;
+    return length;
+}
+
+void text_add_json(struct text *text, const void *bytes, size_t count)
+{
+    const unsigned char *at = bytes;
+    const unsigned char *end = at + count;
+
+    text_add_bytes(text, "\"", 1);
+    while (at < end) {
+        size_t length = sequence_length(at, (size_t)(end - at));
+
+        if (!length)
+            text_add_bytes(text, "\xef\xbf\xbd", 3);
+        else if (*at == '"' || *at == '\\')
+            text_add(text, "\\%c", *at);
+        else if (*at < 0x20)
+            text_add(text, "\\u%04x", *at);
+        else
+            text_add_bytes(text, at, length);
+        at += length ? length : 1;
+    }
+    text_add_bytes(text, "\"", 1);
+}
+
 void text_clear(struct text *text)
 {
     text->length = 0;

@@ -16,6 +16,8 @@ struct text {
 
 void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_add_bytes(struct text *text, const void *bytes, size_t count);
+/* A JSON string with its quotes; bytes that are no UTF-8 become U+FFFD. */
+void text_add_json(struct text *text, const void *bytes, size_t count);
 /* Drop the contents, keep the memory. */
 void text_clear(struct text *text);
 void text_done(struct text *text);

@@ -23,12 +23,16 @@ struct model_config;
  * result bundle: "count" u32 [4] (entries, step, 0, 0), "tokens" u32 [entries, 4], "digests" u64 [entries], "top_ids"
  * u32 [entries, top], "top_logits" f32 [entries, top], with entries <= slots * pipeline and top <= 64. */
 struct plan {
-    const struct topology *topology;  /* borrowed */
+    const struct topology *topology;  /* borrowed, as is every name and role of the file */
     const struct model_config *model; /* borrowed from the checkpoint; NULL: no workload */
-    struct mesh mesh;
+    struct mesh mesh; /* a file without a mesh: every axis 1, and world as the file says */
 
+    /* Ids are dense from 1 over the groups, then the routes, in this order: world/0; per axis larger than 1 its lines
+     * (tensor/N, pipeline/N, data/N, expert/N), numbered by their lowest rank; with more than one stage stage/N by
+     * pipeline coordinate; the file's groups.  forward/A-B by A; token/A-B by A; result/A-0 by data line; the file's
+     * routes.  Members of implied groups ascend. */
     size_t group_count;
-    struct group_spec *groups; /* implied ones first, then the file's; ids 1.. dense over groups, then routes */
+    struct group_spec *groups;
     size_t route_count;
     struct route_spec *routes;
 
@@ -43,9 +47,14 @@ struct plan {
     bool microbatch_auto;
 
     struct text verdict;      /* notes and what could not be checked here, one a line */
+    struct plan_store *store; /* what the pointers above lead to */
 };
 
-/* Where one rank stands; ids are 0 where there is none. */
+/* Where one rank stands; ids are 0 where there is none (tensor_group: also when the tensor axis is 1).
+ *
+ * weight_bytes are distinct stored bytes: a tied embedding that its own stage also uses as the head counts once.
+ * replica_bytes: those that a lower rank of the same data line owns too, so that weights minus replicas, summed over
+ * a data line, are the model's bytes. */
 struct rank_plan {
     int rank;
     struct coordinates at;
@@ -71,22 +80,36 @@ struct rank_plan {
     uint64_t weight_bytes; /* owned, replicas included */
     uint64_t replica_bytes;
     uint64_t cache_bytes_per_request;
-    uint64_t state_bytes;  /* caches of all requests in flight */
+    uint64_t state_bytes;  /* caches of all requests in flight: slots * pipeline, each of context positions */
 };
 
-/* checkpoint: NULL when there is no workload or the model is not at hand.  Errors of the file's meaning are reported
- * in the form of the topology's own errors (file:line:column, caret), all in one run; the status is then
- * STATUS_TOPOLOGY or STATUS_MODEL and err holds all of them. */
+/* checkpoint: NULL when there is no workload or the model is not at hand (then model is NULL, and the verdict says
+ * what that leaves unchecked); borrowed until plan_destroy.  A plan that is returned may run.
+ *
+ * STATUS_TOPOLOGY     what the file means is wrong, alone or for this model: all errors in one run, in the form of
+ *                     the topology's own; err holds as many as fit, topology_report has all of them
+ * STATUS_MODEL        the checkpoint contradicts itself or lacks tensors: err names the first of them
+ * STATUS_UNSUPPORTED, STATUS_OVERFLOW, STATUS_NOMEM */
 enum status plan_create(const struct topology *topology, const struct checkpoint *checkpoint, struct plan **ret,
                         struct error *err);
 void plan_destroy(struct plan *plan);
 
 void plan_rank(const struct plan *plan, int rank, struct rank_plan *ret);
 
+/* Compare every tensor that the family asks for with the checkpoint's metadata: there, of the expected shape, of a type
+ * that can be computed with.  Tensors beyond those are noted.  Local; reads no weights.  A checkpoint without weights
+ * passes.  STATUS_MODEL names each tensor with the shape expected and found, as many as fit. */
+enum status plan_check_tensors(const struct checkpoint *checkpoint, struct text *notes, struct error *err);
+
 /* The result route from data line d's sampling rank to rank 0; 0: it is rank 0 itself. */
 uint32_t plan_result_route(const struct plan *plan, int data);
 
 uint64_t plan_digest(const struct plan *plan);
+
+/* The rank's place in the order that placement.order deals over the nodes' slots, from 0; the index of its node in
+ * launch.hosts, or by ranks_per_node alone; -1 when the file does not say. */
+int plan_slot(const struct plan *plan, int rank);
+int plan_node(const struct plan *plan, int rank);
 
 /* The views: a tree a person can read; one JSON object a line, complete; one rank. */
 void plan_tree(const struct plan *plan, struct text *out);

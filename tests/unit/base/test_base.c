@@ -141,12 +141,26 @@ START_TEST(text_grows)
 }
 END_TEST
 
+START_TEST(json_strings_escape_what_must_be_and_stay_utf_8)
+{
+    static const char odd[] = "a\"\\\n\x01\xc3\xa9\xf0\x9f\x98\x80|\xff\xc0\xaf\xed\xa0\x80\xe2\x82";
+    struct text text = {0};
+
+    text_add_json(&text, odd, sizeof odd - 1);
+    ck_assert_str_eq(text_string(&text), "\"a\\\"\\\\\\u000a\\u0001\xc3\xa9\xf0\x9f\x98\x80|"
+                                         "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"
+                                         "\xef\xbf\xbd\xef\xbf\xbd\"");
+    text_done(&text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("base");
     TCase *all = tcase_create("all");
 
     tcase_add_test(all, size_arithmetic_refuses_overflow_and_keeps_the_result);
+    tcase_add_test(all, json_strings_escape_what_must_be_and_stay_utf_8);
     tcase_add_test(all, shares_are_contiguous_and_the_first_get_one_more);
     tcase_add_test(all, half_conversions_are_inverse_on_every_half);
     tcase_add_test(all, tensor_is_aligned_and_refuses_to_outgrow_its_memory);
