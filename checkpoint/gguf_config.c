@@ -92,29 +92,36 @@ static enum status get_f64(struct reader *reader, const char *name, double min, 
     return STATUS_OK;
 }
 
-static enum status read_family(struct reader *reader, struct error *err)
+static enum status unknown_architecture(const char *path, const char *name, size_t length, struct error *err)
 {
     struct text known = {0};
+
+    for (int i = 0; i < FAMILY_COUNT; i++)
+        text_add(&known, "%s%s", i ? ", " : "", families[i].name);
+    error_set(err, STATUS_UNSUPPORTED, "%s: architecture '%.*s' is not supported; known: %s", path,
+              (int)(length < 100 ? length : 100), name, text_string(&known));
+    text_done(&known);
+    return STATUS_UNSUPPORTED;
+}
+
+static enum status read_family(struct reader *reader, struct error *err)
+{
+    struct model_config *config = reader->config;
     const char *name = NULL;
     size_t length = 0;
 
     if (!gguf_get_string(reader->gguf, "general.architecture", &name, &length))
         return error_set(err, STATUS_MODEL, "%s: general.architecture is missing", reader->path);
     for (int i = 0; i < FAMILY_COUNT; i++) {
-        if (length == strlen(families[i].name) && !memcmp(name, families[i].name, length)) {
-            reader->config->architecture = families[i].architecture;
-            reader->config->rope_layout = families[i].layout;
-            reader->config->qk_norm = families[i].qk_norm;
-            (void)snprintf(reader->config->architecture_name, sizeof reader->config->architecture_name, "%s",
-                           families[i].name);
-            return STATUS_OK;
-        }
-        text_add(&known, "%s%s", i ? ", " : "", families[i].name);
+        if (length != strlen(families[i].name) || memcmp(name, families[i].name, length))
+            continue;
+        config->architecture = families[i].architecture;
+        config->rope_layout = families[i].layout;
+        config->qk_norm = families[i].qk_norm;
+        (void)snprintf(config->architecture_name, sizeof config->architecture_name, "%s", families[i].name);
+        return STATUS_OK;
     }
-    error_set(err, STATUS_UNSUPPORTED, "%s: architecture '%.*s' is not supported; known: %s", reader->path,
-              (int)(length < 100 ? length : 100), name, text_string(&known));
-    text_done(&known);
-    return STATUS_UNSUPPORTED;
+    return unknown_architecture(reader->path, name, length, err);
 }
 
 static enum status read_sizes(struct reader *reader, struct error *err)
