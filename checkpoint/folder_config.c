@@ -195,6 +195,7 @@ static enum status read_rope_section(const struct json_section *rope, struct mod
     return STATUS_OK;
 }
 
+/* Both spellings are read when both are there: what either asks for is done or refused. */
 static enum status read_rope(struct reader *reader, struct error *err)
 {
     static const struct {
@@ -218,7 +219,6 @@ static enum status read_rope(struct reader *reader, struct error *err)
         st = read_rope_section(&rope, config, err);
         if (st == STATUS_OK)
             st = json_get_f64(&rope, "partial_rotary_factor", 0, 1, &partial, err);
-        break;
     }
     if (st == STATUS_OK)
         st = json_get_f64(&reader->section, "partial_rotary_factor", 0, 1, &partial, err);

@@ -15,21 +15,6 @@
 #include "checkpoint/file.h"
 #include "checkpoint/gguf_private.h"
 
-static const struct {
-    const char *name;
-    unsigned bytes; /* 0: not of one size */
-} types[GGUF_TYPE_COUNT] = {
-    [GGUF_U8] = {"u8", 1},         [GGUF_I8] = {"i8", 1},       [GGUF_U16] = {"u16", 2}, [GGUF_I16] = {"i16", 2},
-    [GGUF_U32] = {"u32", 4},       [GGUF_I32] = {"i32", 4},     [GGUF_F32] = {"f32", 4}, [GGUF_BOOL] = {"bool", 1},
-    [GGUF_STRING] = {"string", 0}, [GGUF_ARRAY] = {"array", 0}, [GGUF_U64] = {"u64", 8}, [GGUF_I64] = {"i64", 8},
-    [GGUF_F64] = {"f64", 8},
-};
-
-const char *gguf_type_name(enum gguf_type type)
-{
-    return (unsigned)type < GGUF_TYPE_COUNT ? types[type].name : "none";
-}
-
 /* Make header[position .. position + bytes) readable. */
 static enum status need(struct gguf *gguf, const char *what, uint64_t bytes, struct error *err)
 {
@@ -71,23 +56,13 @@ static enum status need(struct gguf *gguf, const char *what, uint64_t bytes, str
     return st;
 }
 
-/* count little-endian bytes. */
-static uint64_t load(const unsigned char *bytes, unsigned count)
-{
-    uint64_t number = 0;
-
-    while (count--)
-        number = number << 8 | bytes[count];
-    return number;
-}
-
 static enum status read_number(struct gguf *gguf, const char *what, unsigned bytes, uint64_t *ret, struct error *err)
 {
     enum status st = need(gguf, what, bytes, err);
 
     if (st != STATUS_OK)
         return st;
-    *ret = load(gguf->header + gguf->position, bytes);
+    *ret = gguf_load(gguf->header + gguf->position, bytes);
     gguf->position += bytes;
     return STATUS_OK;
 }
@@ -144,7 +119,7 @@ static unsigned least_bytes(enum gguf_type type)
 {
     if (type == GGUF_STRING)
         return 8;
-    return type == GGUF_ARRAY ? 12 : types[type].bytes;
+    return type == GGUF_ARRAY ? 12 : gguf_type_bytes(type);
 }
 
 static enum status read_array_head(struct gguf *gguf, const char *what, enum gguf_type *ret_type, uint64_t *ret_count,
@@ -156,7 +131,7 @@ static enum status read_array_head(struct gguf *gguf, const char *what, enum ggu
         st = gguf_read_u64(gguf, what, ret_count, err);
     if (st == STATUS_OK && *ret_count > (gguf->file_bytes - gguf->position) / least_bytes(*ret_type))
         return error_set(err, STATUS_MODEL, "%s: %s says %" PRIu64 " items of type %s, the file has %" PRIu64 " bytes",
-                         gguf->path, what, *ret_count, types[*ret_type].name, gguf->file_bytes);
+                         gguf->path, what, *ret_count, gguf_type_name(*ret_type), gguf->file_bytes);
     return st;
 }
 
@@ -173,13 +148,13 @@ static enum status skip_bytes(struct gguf *gguf, const char *what, uint64_t coun
 static enum status skip_items(struct gguf *gguf, const char *what, enum gguf_type type, uint64_t count, int depth,
                               struct error *err)
 {
-    enum gguf_type item_type;
+    enum gguf_type item_type = GGUF_U8;
     uint64_t offset;
-    uint64_t item_count;
+    uint64_t item_count = 0;
     enum status st = STATUS_OK;
 
-    if (types[type].bytes)
-        return skip_bytes(gguf, what, count, types[type].bytes, err);
+    if (gguf_type_bytes(type))
+        return skip_bytes(gguf, what, count, gguf_type_bytes(type), err);
     if (type == GGUF_ARRAY && depth == GGUF_NESTING_LIMIT)
         return error_set(err, STATUS_MODEL, "%s: %s: arrays nested deeper than %d", gguf->path, what,
                          GGUF_NESTING_LIMIT);
@@ -267,7 +242,7 @@ static enum status read_value(struct gguf *gguf, struct gguf_value *value, struc
     if (value->type == GGUF_STRING)
         return gguf_read_string(gguf, value->key, GGUF_HEADER_LIMIT, &value->offset, &value->count, err);
     value->offset = gguf->position;
-    st = skip_bytes(gguf, value->key, 1, types[value->type].bytes, err);
+    st = skip_bytes(gguf, value->key, 1, gguf_type_bytes(value->type), err);
     if (st == STATUS_OK && value->type == GGUF_BOOL && gguf->header[value->offset] > 1)
         return error_set(err, STATUS_MODEL, "%s: %s is a bool of value %u", gguf->path, value->key,
                          gguf->header[value->offset]);
@@ -438,197 +413,4 @@ void gguf_destroy(struct gguf *gguf)
     free(gguf->header);
     free(gguf->path);
     free(gguf);
-}
-
-static const struct gguf_value *find(const struct gguf *gguf, const char *key)
-{
-    size_t low = 0;
-    size_t high = gguf->value_count;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct gguf_value *value = &gguf->values[gguf->by_key[middle]];
-        int order = strcmp(key, value->key);
-
-        if (!order)
-            return value;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
-}
-
-enum gguf_type gguf_value_type(const struct gguf *gguf, const char *key)
-{
-    const struct gguf_value *value = find(gguf, key);
-
-    return value ? value->type : GGUF_NONE;
-}
-
-/* An integer as sign and magnitude. */
-static bool get_integer(const unsigned char *bytes, enum gguf_type type, bool *ret_negative, uint64_t *ret)
-{
-    unsigned count = (unsigned)type < GGUF_TYPE_COUNT ? types[type].bytes : 0;
-    bool has_sign = type == GGUF_I8 || type == GGUF_I16 || type == GGUF_I32 || type == GGUF_I64;
-    uint64_t number;
-
-    if (!count || type == GGUF_F32 || type == GGUF_F64 || type == GGUF_BOOL)
-        return false;
-    number = load(bytes, count);
-    *ret_negative = has_sign && number >> (8 * count - 1);
-    if (*ret_negative)
-        number = ((~(uint64_t)0 >> (64 - 8 * count)) - number) + 1;
-    *ret = number;
-    return true;
-}
-
-static bool get_i64(const unsigned char *bytes, enum gguf_type type, int64_t *ret)
-{
-    bool negative;
-    uint64_t magnitude;
-
-    if (!get_integer(bytes, type, &negative, &magnitude) || magnitude > (uint64_t)INT64_MAX + negative)
-        return false;
-    *ret = negative ? (int64_t)(~magnitude + 1) : (int64_t)magnitude;
-    return true;
-}
-
-static bool get_f64(const unsigned char *bytes, enum gguf_type type, double *ret)
-{
-    bool negative;
-    uint64_t number;
-
-    if (type == GGUF_F32) {
-        uint32_t bits = (uint32_t)load(bytes, 4);
-        float single;
-
-        memcpy(&single, &bits, sizeof single);
-        *ret = (double)single;
-        return true;
-    }
-    if (type == GGUF_F64) {
-        number = load(bytes, 8);
-        memcpy(ret, &number, sizeof *ret);
-        return true;
-    }
-    if (!get_integer(bytes, type, &negative, &number))
-        return false;
-    *ret = negative ? -(double)number : (double)number;
-    return true;
-}
-
-bool gguf_get_u64(const struct gguf *gguf, const char *key, uint64_t *ret)
-{
-    const struct gguf_value *value = find(gguf, key);
-    bool negative;
-    uint64_t number;
-
-    if (!value || !get_integer(gguf->header + value->offset, value->type, &negative, &number) || negative)
-        return false;
-    *ret = number;
-    return true;
-}
-
-bool gguf_get_i64(const struct gguf *gguf, const char *key, int64_t *ret)
-{
-    const struct gguf_value *value = find(gguf, key);
-
-    return value && get_i64(gguf->header + value->offset, value->type, ret);
-}
-
-bool gguf_get_f64(const struct gguf *gguf, const char *key, double *ret)
-{
-    const struct gguf_value *value = find(gguf, key);
-
-    return value && get_f64(gguf->header + value->offset, value->type, ret);
-}
-
-bool gguf_get_bool(const struct gguf *gguf, const char *key, bool *ret)
-{
-    const struct gguf_value *value = find(gguf, key);
-
-    if (!value || value->type != GGUF_BOOL)
-        return false;
-    *ret = gguf->header[value->offset] != 0;
-    return true;
-}
-
-bool gguf_get_string(const struct gguf *gguf, const char *key, const char **ret, size_t *ret_length)
-{
-    const struct gguf_value *value = find(gguf, key);
-
-    if (!value || value->type != GGUF_STRING)
-        return false;
-    *ret = (const char *)gguf->header + value->offset;
-    *ret_length = value->count;
-    return true;
-}
-
-static const struct gguf_value *find_array(const struct gguf *gguf, const char *key)
-{
-    const struct gguf_value *value = find(gguf, key);
-
-    return value && value->type == GGUF_ARRAY ? value : NULL;
-}
-
-size_t gguf_array_count(const struct gguf *gguf, const char *key)
-{
-    const struct gguf_value *value = find_array(gguf, key);
-
-    return value ? value->count : 0;
-}
-
-enum gguf_type gguf_array_type(const struct gguf *gguf, const char *key)
-{
-    const struct gguf_value *value = find_array(gguf, key);
-
-    return value ? value->item_type : GGUF_NONE;
-}
-
-const char *gguf_array_string(const struct gguf *gguf, const char *key, size_t index, size_t *ret_length)
-{
-    const struct gguf_value *value = find_array(gguf, key);
-    const unsigned char *item;
-
-    if (!value || value->item_type != GGUF_STRING || index >= value->count)
-        return NULL;
-    item = gguf->header + value->item_offset[index];
-    *ret_length = load(item, 8);
-    return (const char *)item + 8;
-}
-
-/* The bytes of a plain item, or NULL. */
-static const unsigned char *plain_item(const struct gguf *gguf, const struct gguf_value *value, size_t index)
-{
-    if (!value || index >= value->count)
-        return NULL;
-    return gguf->header + value->offset + index * types[value->item_type].bytes;
-}
-
-bool gguf_array_i64(const struct gguf *gguf, const char *key, size_t index, int64_t *ret)
-{
-    const struct gguf_value *value = find_array(gguf, key);
-    const unsigned char *item = plain_item(gguf, value, index);
-
-    return item && get_i64(item, value->item_type, ret);
-}
-
-bool gguf_array_f64(const struct gguf *gguf, const char *key, size_t index, double *ret)
-{
-    const struct gguf_value *value = find_array(gguf, key);
-    const unsigned char *item = plain_item(gguf, value, index);
-
-    return item && get_f64(item, value->item_type, ret);
-}
-
-size_t gguf_key_count(const struct gguf *gguf)
-{
-    return gguf->value_count;
-}
-
-const char *gguf_key(const struct gguf *gguf, size_t index)
-{
-    return index < gguf->value_count ? gguf->values[index].key : NULL;
 }

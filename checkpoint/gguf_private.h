@@ -55,6 +55,12 @@ enum status gguf_read_u64(struct gguf *gguf, const char *what, uint64_t *ret, st
 enum status gguf_read_string(struct gguf *gguf, const char *what, uint64_t limit, uint64_t *ret_offset,
                              uint64_t *ret_length, struct error *err);
 
+/* Bytes of a value of this type; 0: not of one size. */
+unsigned gguf_type_bytes(enum gguf_type type);
+
+/* A little-endian number of count bytes, at most 8. */
+uint64_t gguf_load(const unsigned char *bytes, unsigned count);
+
 /* Close the file once the tensors' descriptions are read; the header stays. */
 void gguf_finish(struct gguf *gguf);
 

@@ -286,6 +286,8 @@ START_TEST(what_is_not_built_is_refused_by_name)
         {STATUS_MODEL, ", \"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8}", "low_freq_factor is missing"},
         {STATUS_MODEL, ", \"rope_scaling\": 4", "rope_scaling is a number"},
         {STATUS_UNSUPPORTED, ", \"rope_parameters\": {\"full\": {\"rope_theta\": 1e6}}", "differs by layer"},
+        {STATUS_UNSUPPORTED, ", \"rope_parameters\": {\"rope_theta\": 1e6}, \"rope_scaling\": {\"type\": \"yarn\"}",
+         "type 'yarn'"},
         {STATUS_UNSUPPORTED, ", \"partial_rotary_factor\": 0.5", "partial_rotary_factor 0.5"},
         {STATUS_UNSUPPORTED, ", \"hidden_act\": \"gelu\"", "hidden_act 'gelu'"},
         {STATUS_UNSUPPORTED, ", \"quantization_config\": {\"bits\": 4}", "quantization_config"},

@@ -455,6 +455,44 @@ static const char *write_keys(const char *key, uint32_t number, const char *stri
     return write_file("m.gguf", &file);
 }
 
+/* The small model with tensors (F32 [32], each in its own place) beside its embedding. */
+static struct model_config open_with_tensors(const char *const *names, uint64_t count)
+{
+    static const uint64_t embedding[] = {32, 4};
+    struct checkpoint *checkpoint;
+    struct model_config config;
+    struct text file = {0};
+
+    put_head(&file, 3, 1 + count, MODEL_KEYS);
+    put_model_keys(&file);
+    put_tensor(&file, "token_embd.weight", 2, embedding, F32, 0);
+    for (uint64_t i = 0; i < count; i++)
+        put_tensor(&file, names[i], 1, embedding, F32, 512 + 128 * i);
+    put_padding(&file, 32);
+    for (uint64_t i = 0; i < 512 + 128 * count; i++)
+        text_add_bytes(&file, "", 1);
+    checkpoint = expect_open(write_file("m.gguf", &file));
+    config = *checkpoint_config(checkpoint);
+    checkpoint_close(checkpoint);
+    return config;
+}
+
+START_TEST(the_tensors_tell_what_the_keys_do_not)
+{
+    static const char *const names[] = {"output.weight", "rope_freqs.weight", "blk.0.attn_q.bias",
+                                        "blk.0.attn_output.bias", "blk.0.ffn_up.bias"};
+    struct model_config config = open_with_tensors(names, 5);
+
+    ck_assert(!config.tied && config.rope_freqs && config.attention_bias && config.attention_output_bias);
+    ck_assert(config.mlp_bias && !config.qk_norm);
+    ck_assert_uint_eq(config.vocab_size, 4);
+    config = open_with_tensors(NULL, 0);
+    ck_assert(config.tied && !config.rope_freqs && !config.attention_bias && !config.attention_output_bias);
+    ck_assert(!config.mlp_bias);
+    ck_assert_int_eq(config.bos_token, -1);
+}
+END_TEST
+
 START_TEST(what_is_not_built_is_refused_by_name)
 {
     expect_refusal(write_keys("llama.rope.scaling.type", 0, "yarn"), STATUS_UNSUPPORTED, "type 'yarn'");
@@ -497,6 +535,7 @@ int main(void)
     tcase_add_test(tcase, every_cut_of_a_model_is_refused);
     tcase_add_test(tcase, parts_are_read_as_one_file);
     tcase_add_test(tcase, a_wrong_missing_or_renamed_part_is_named);
+    tcase_add_test(tcase, the_tensors_tell_what_the_keys_do_not);
     tcase_add_test(tcase, what_is_not_built_is_refused_by_name);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_NORMAL);
