@@ -101,6 +101,19 @@ void text_add_json(struct text *text, const void *bytes, size_t count)
     text_add_bytes(text, "\"", 1);
 }
 
+void text_add_size(struct text *text, uint64_t bytes)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+
+    while (value >= 999.95 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1000;
+        unit++;
+    }
+    text_add(text, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+}
+
 void text_clear(struct text *text)
 {
     text->length = 0;

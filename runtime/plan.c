@@ -125,6 +125,8 @@ static enum status build(struct plan *plan, const struct checkpoint *checkpoint,
         st = plan_groups(plan, err);
     if (st == STATUS_OK)
         st = plan_routes(plan, err);
+    if (st == STATUS_OK)
+        st = plan_places(plan, err);
     note_unchecked(plan, checkpoint);
     if (st == STATUS_OK && plan->verdict.failed)
         st = error_set(err, STATUS_NOMEM, "the verdict");
@@ -162,6 +164,7 @@ void plan_destroy(struct plan *plan)
         free(plan->store->tensors);
         free(plan->store->extents);
         free(plan->store->ledger);
+        free(plan->store->host_start);
         free(plan->store);
     }
     free(plan->groups);

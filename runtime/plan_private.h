@@ -37,6 +37,7 @@ struct plan_store {
     uint32_t token_route;
     uint32_t result_route;
     struct ledger *ledger; /* [pipeline * tensor]; NULL without a model */
+    uint64_t *host_start;  /* [hosts + 1] in slots; NULL: the file does not say */
 };
 
 /* The element type of each stored parameter, as far as it is known: [layer_count * PARAMETER_COUNT], and one more row
@@ -88,14 +89,16 @@ struct share plan_kv_heads(const struct plan *plan, int t);
 struct share plan_ffn(const struct plan *plan, int t);
 struct share plan_vocab(const struct plan *plan, int t);
 
-/* "3.4 MiB" into out; "0..3, 8" of ascending numbers, cut after a few runs. */
-void plan_add_bytes(struct text *out, uint64_t bytes);
-struct rank_list {
-    int *rank;
-    size_t count;
-};
+/* Where the hosts of the file begin in the order of slots; plan_slot and plan_node use it. */
+enum status plan_places(struct plan *plan, struct error *err);
+
+/* "0..3, 8" of ascending numbers, cut after a few runs: "0..3, 8..11, ... (24 in all)". */
 void plan_add_ranks(struct text *out, const int *ranks, size_t count);
 /* "u32[8,4]", "f32[rows 0..256,576]". */
 void plan_add_tensor(struct text *out, const struct route_spec *route, const struct tensor_spec *tensor);
+/* "mpi", "full": the words of the file. */
+const char *plan_transport_name(const struct plan *plan);
+/* "node1", "node 3"; "" when the file does not say. */
+void plan_add_node(struct text *out, const struct plan *plan, int rank);
 
 #endif

@@ -141,6 +141,21 @@ START_TEST(text_grows)
 }
 END_TEST
 
+START_TEST(sizes_for_people_have_three_or_four_digits_and_a_unit)
+{
+    struct text text = {0};
+
+    text_add_size(&text, 0);
+    text_add_size(&text, 999);
+    text_add_size(&text, 1500);
+    text_add_size(&text, 999999);
+    text_add_size(&text, 34200000);
+    text_add_size(&text, UINT64_MAX);
+    ck_assert_str_eq(text_string(&text), "0 B999 B1.5 kB1.0 MB34.2 MB18.4 EB");
+    text_done(&text);
+}
+END_TEST
+
 START_TEST(json_strings_escape_what_must_be_and_stay_utf_8)
 {
     static const char odd[] = "a\"\\\n\x01\xc3\xa9\xf0\x9f\x98\x80|\xff\xc0\xaf\xed\xa0\x80\xe2\x82";
@@ -161,6 +176,7 @@ int main(void)
 
     tcase_add_test(all, size_arithmetic_refuses_overflow_and_keeps_the_result);
     tcase_add_test(all, json_strings_escape_what_must_be_and_stay_utf_8);
+    tcase_add_test(all, sizes_for_people_have_three_or_four_digits_and_a_unit);
     tcase_add_test(all, shares_are_contiguous_and_the_first_get_one_more);
     tcase_add_test(all, half_conversions_are_inverse_on_every_half);
     tcase_add_test(all, tensor_is_aligned_and_refuses_to_outgrow_its_memory);

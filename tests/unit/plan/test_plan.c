@@ -294,13 +294,17 @@ START_TEST(a_plan_of_100000_ranks_is_cheap)
     uint64_t start = clock_ns();
     struct fixture f = fixture_plan("ferry: 1\nname: big\nmesh: {data: 25, pipeline: 1000, tensor: 4}\n", NULL);
     struct rank_plan rank;
+    struct text tree = {0};
     uint64_t digest = plan_digest(f.plan);
 
     for (int r = 0; r < 100000; r++)
         plan_rank(f.plan, r, &rank);
+    plan_tree(f.plan, &tree);
     ck_assert_uint_eq(f.plan->route_count, 99900);
     ck_assert_uint_ne(digest, 0);
-    printf("100000 ranks planned, and digested in %.3f s\n", (double)(clock_ns() - start) / 1e9);
+    ck_assert_uint_lt(tree.length, 20000);
+    printf("100000 ranks planned, digested and shown in %.3f s\n", (double)(clock_ns() - start) / 1e9);
+    text_done(&tree);
     fixture_close(&f);
 }
 END_TEST
