@@ -19,6 +19,9 @@ struct bundle {
 
 const struct route_spec *route_spec(const struct route *route);
 
+/* Statuses of all: STATUS_INVALID (this rank is not that end of the route; shapes that break the schema: the first
+ * that does is named), STATUS_NOMEM, STATUS_TIMEOUT (quarantined), the session's first failure. */
+
 /* Sender: take a free bundle of the pool.  Blocks while all are in flight (progressing, under the session's timeout
  * rule).  The caller fills tensors after tensor_reshape; lends until route_send or route_return. */
 enum status route_acquire(struct route *route, struct bundle **ret, struct error *err);
@@ -29,7 +32,9 @@ enum status route_send(struct route *route, struct bundle *bundle, uint64_t epoc
                        struct error *err);
 
 /* Tells the shapes of tensors 1.. from the contents of tensor 0 (a description of fixed shape), which it validates
- * against the plan's ranges.  May refuse with a status, which fails the transfer and the session. */
+ * against the plan's ranges: fills shapes[1] to shapes[tensor_count - 1] (shapes[0] is tensor 0's).  May refuse with a
+ * status, which fails the transfer and the session.  Called under the session's lock, perhaps by the control thread:
+ * it must not call comm. */
 typedef enum status route_describe(void *context, const struct tensor *description, struct shape *shapes,
                                    struct error *err);
 
@@ -41,7 +46,7 @@ enum status route_receive(struct route *route, const struct shape *shapes, route
 /* With epoch EPOCH_ANY the sender's step is taken as it comes, but must not be lower than the last one. */
 #define EPOCH_ANY UINT64_MAX
 
-/* The bundle of a done receive; and its epoch. */
+/* The bundle of a done receive; and its epoch (ret_epoch may be NULL).  Once a completion. */
 struct bundle *route_take(struct completion *completion, uint64_t *ret_epoch);
 
 /* Give a bundle back to the pool unsent, or after use. */

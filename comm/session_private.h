@@ -14,6 +14,7 @@
 
 struct completion;
 struct recorder;
+struct staging;
 
 /* One queue of work in order: of a group, or of one end of a route. */
 struct lane {
@@ -46,7 +47,7 @@ struct session {
     struct recorder *recorder; /* NULL without a run_dir; owned by recorder.c's caller, session_create */
     struct wait_state wait;    /* what "what do you wait for?" is answered with */
     int waiters;
-    bool starting; /* until consensus or build is over the timeout rule sleeps; startup_timeout_ns bounds instead */
+    bool starting; /* until the first operation of a group or receipt of a route has ended: startup_timeout_ns holds */
 
     bool failed;
     struct error failure; /* the first one */
@@ -56,12 +57,13 @@ struct session {
     uint64_t digest; /* of what all ranks agreed on; in every frame.  Set by session_consensus, 0 before */
     struct session_counters counters;
     uint64_t moved; /* grows whenever a message moved */
+    uint64_t epoch; /* of the last route transfer, for a cause */
 
     bool damage_armed; /* a flip or short fault waits for the next frame sent */
     struct fault damage;
 
     struct lane *active;
-    struct completion *abandoned;
+    struct staging *staging;
     struct group *world; /* every rank in order, id = the transport's largest tag; for consensus and close */
     int *world_members;
     struct group_spec world_spec;
@@ -81,6 +83,8 @@ enum status session_admit(struct session *session, bool *ret_skip, struct error 
 /* Record and spread a failure of this rank; the first wins.  Returns the session's (first) status. */
 enum status session_poison(struct session *session, enum status st, const char *text);
 
+enum status session_poison_cause(struct session *session, const struct cause *cause);
+
 /* STATUS_OK, or the first failure (own, or heard on the control channel). */
 enum status session_failed(struct session *session, struct error *err);
 
@@ -88,12 +92,17 @@ enum status session_failed(struct session *session, struct error *err);
 void session_advance(struct session *session);
 
 /* Wait until over(context) is true: spins up to 50 us, then sleeps in growing steps up to 1 ms without the lock.
+ * about is what is waited for, for whoever asks; NULL: nothing in particular.
  * STATUS_OK, STATUS_TIMEOUT (deadline_ns passed, or quarantine), or the session's failure (the timeout rule
  * included). */
-enum status session_wait(struct session *session, struct lane *lane, bool (*over)(void *context), void *context,
+enum status session_wait(struct session *session, struct completion *about, bool (*over)(void *context), void *context,
                          uint64_t deadline_ns, struct error *err);
 
-/* Link a lane that has work. */
-void session_activate(struct session *session, struct lane *lane);
+/* A message moved: a sign of life. */
+static inline void session_moved(struct session *session)
+{
+    session->moved++;
+    session->wait.counter++;
+}
 
 #endif

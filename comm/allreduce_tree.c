@@ -1,0 +1,119 @@
+/* Sum of small tensors in large groups: up the balanced tree over member order, then down again.
+ *
+ * 2 ceil(log2 n) rounds, at most one message of the whole tensor a member and round.  A node of the tree is a range of
+ * members; its first member adds the right half's sum to the left half's.  f16 and bf16 travel as f32 on the way up
+ * and are rounded once, at the root.  Nothing comes down before every member has gone up and was compared, so the vote
+ * is folded in. */
+#include "comm/collective.h"
+
+#include <string.h>
+
+#include "base/size.h"
+#include "comm/reduce.h"
+
+static int depth_of(int size)
+{
+    int depth = 0;
+
+    while ((1 << depth) < size)
+        depth++;
+    return depth;
+}
+
+/* Where this member stands in the node of the tree at a depth: the first of the left or of the right half. */
+struct place {
+    bool leads;   /* it is the node's first member */
+    bool follows; /* it is the first member of the right half */
+    int other;    /* the first member of the other half */
+};
+
+static struct place place_at(const struct collective *work, int depth)
+{
+    struct place place = {false, false, -1};
+    int low = 0;
+    int high = work->size;
+
+    for (int d = 0; high - low > 1; d++) {
+        int mid = low + (high - low + 1) / 2;
+
+        if (d == depth) {
+            place.leads = work->rank == low;
+            place.follows = work->rank == mid;
+            place.other = place.leads ? mid : low;
+            return place;
+        }
+        if (work->rank < mid)
+            high = mid;
+        else
+            low = mid;
+    }
+    return place;
+}
+
+static size_t element_count(const struct collective *work)
+{
+    return work->send->bytes / dtype_bytes(work->dtype);
+}
+
+static struct part tree_part(const struct collective *work, bool up)
+{
+    struct part part = collective_part(work);
+
+    if (up)
+        part.dtype = reduce_partial(work->dtype);
+    part.bytes = element_count(work) * dtype_bytes(part.dtype);
+    return part;
+}
+
+/* My own contribution, as a partial sum. */
+static enum status start(struct collective *work, struct error *err)
+{
+    enum status st = collective_scratch(work, tree_part(work, true).bytes, err);
+
+    if (st == STATUS_OK)
+        reduce_widen(work->dtype, work->send->data, element_count(work), work->scratch);
+    return st;
+}
+
+static enum status begin(struct collective *work, int round, bool *ret_more, struct error *err)
+{
+    int depth = depth_of(work->size);
+    bool up = round < depth;
+    struct place place = place_at(work, up ? depth - 1 - round : round - depth);
+    struct part part = tree_part(work, up);
+    unsigned char *payload = NULL;
+    enum status st = STATUS_OK;
+
+    *ret_more = round < 2 * depth;
+    if (!*ret_more)
+        return STATUS_OK;
+    if (!round)
+        st = start(work, err);
+    if (st == STATUS_OK && round == depth && work->rank == 0)
+        reduce_narrow(work->dtype, work->scratch, element_count(work), work->scratch);
+    if (st != STATUS_OK || place.other < 0 || (!place.leads && !place.follows))
+        return st;
+    if (up ? place.leads : place.follows)
+        return collective_receive(work, place.other, &part, err);
+    st = collective_send(work, &place.other, 1, &part, &payload, err);
+    if (st == STATUS_OK && part.bytes)
+        memcpy(payload, work->scratch, part.bytes);
+    return st;
+}
+
+static enum status end(struct collective *work, int round, struct error *err)
+{
+    int depth = depth_of(work->size);
+    const unsigned char *came = work->receive_count ? work->receives[0].payload : NULL;
+
+    (void)err;
+    if (came && round < depth)
+        reduce_add(reduce_partial(work->dtype), work->scratch, came, element_count(work));
+    else if (came && work->send->bytes)
+        memcpy(work->scratch, came, work->send->bytes);
+    if (round == 2 * depth - 1 && work->recv->bytes)
+        memcpy(work->recv->data, work->scratch, work->recv->bytes);
+    return STATUS_OK;
+}
+
+const struct algorithm allreduce_tree = {.name = "tree", .begin = begin, .end = end};

@@ -1,0 +1,54 @@
+/* Rows of counts: written, and compared pair by pair over the whole matrix. */
+#include "comm/alltoall.h"
+
+#include <inttypes.h>
+
+#include "base/bytes.h"
+#include "comm/staging.h"
+
+void alltoall_put_rows(const struct collective *work, unsigned char *bytes)
+{
+    for (int i = 0; i < work->size; i++) {
+        put_u64(bytes + 8 * i, layout_count(&work->to, i));
+        put_u64(bytes + 8 * (work->size + i), layout_count(&work->from, i));
+    }
+}
+
+enum status alltoall_check_matrix(const struct collective *work, const unsigned char *rows, struct error *err)
+{
+    size_t row = alltoall_row_bytes(work);
+
+    for (int i = 0; i < work->size; i++) {
+        for (int k = 0; k < work->size; k++) {
+            uint64_t sends = get_u64(rows + row * (size_t)i + 8 * (size_t)k);
+            uint64_t expects = get_u64(rows + row * (size_t)k + 8 * (size_t)(work->size + i));
+
+            if (sends == expects)
+                continue;
+            return error_set(err, STATUS_MISMATCH,
+                             "group %s, variable_all_to_all, sequence %" PRIu64 ": rank %d sends %" PRIu64
+                             " to rank %d, which expects %" PRIu64,
+                             work->group->spec.name, work->completion.sequence, work->group->spec.members[i], sends,
+                             work->group->spec.members[k], expects);
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status alltoall_keep_own(struct collective *work, struct error *err)
+{
+    uint64_t count = layout_count(&work->to, work->rank);
+    size_t bytes = slab_bytes(&work->recv_slab, count);
+    struct staging *staging = work->completion.session->staging;
+    unsigned char *own = NULL;
+
+    if (!bytes)
+        return STATUS_OK;
+    own = staging_take(staging, bytes);
+    if (!own)
+        return error_set(err, STATUS_NOMEM, "%zu bytes", bytes);
+    slab_pack(&work->send_slab, work->send->data, work->to.start[work->rank], count, own);
+    slab_unpack(&work->recv_slab, work->recv->data, work->from.start[work->rank], count, own);
+    staging_give(staging, own);
+    return STATUS_OK;
+}

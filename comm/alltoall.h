@@ -1,0 +1,21 @@
+/* What the all-to-all algorithms share: the rows of counts that travel with full checks. */
+#ifndef COMM_ALLTOALL_H
+#define COMM_ALLTOALL_H
+
+#include "comm/collective.h"
+
+/* One member's send counts, then its receive counts: u64 each. */
+static inline size_t alltoall_row_bytes(const struct collective *work)
+{
+    return 16 * (size_t)work->size;
+}
+
+void alltoall_put_rows(const struct collective *work, unsigned char *bytes);
+
+/* rows [size]: does every pair agree?  STATUS_MISMATCH names the first that does not. */
+enum status alltoall_check_matrix(const struct collective *work, const unsigned char *rows, struct error *err);
+
+/* What a member sends to itself. */
+enum status alltoall_keep_own(struct collective *work, struct error *err);
+
+#endif

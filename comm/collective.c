@@ -1,0 +1,247 @@
+/* The engine of rounds: post all sends, take each peer's messages in order, then let the algorithm use them. */
+#include "comm/collective.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/staging.h"
+
+struct part collective_part(const struct collective *work)
+{
+    return (struct part){.dtype = work->dtype, .shape = work->shape};
+}
+
+static void fill_frame(const struct collective *work, const struct part *part, struct frame *frame)
+{
+    *frame = (struct frame){.kind = FRAME_COLLECTIVE,
+                            .object_id = work->group->spec.id,
+                            .operation = work->completion.operation,
+                            .round = (uint32_t)work->round | (work->voting ? UINT32_C(1) << 31 : 0),
+                            .root = (uint32_t)work->root,
+                            .sequence = work->completion.sequence,
+                            .send_count = part->send_count,
+                            .receive_count = part->receive_count,
+                            .schema_digest = work->count_digest,
+                            .dtype = part->dtype,
+                            .shape = part->shape};
+}
+
+/* Room for one more message of the round. */
+static enum status grow(struct collective *work, int count, struct error *err)
+{
+    int capacity = work->capacity ? 2 * work->capacity : 8;
+    struct framed_send *sends = NULL;
+    struct framed_receive *receives = NULL;
+
+    if (count < work->capacity)
+        return STATUS_OK;
+    sends = realloc(work->sends, (size_t)capacity * sizeof *sends);
+    if (sends)
+        work->sends = sends;
+    receives = realloc(work->receives, (size_t)capacity * sizeof *receives);
+    if (receives)
+        work->receives = receives;
+    if (!sends || !receives)
+        return error_set(err, STATUS_NOMEM, "%d messages", capacity);
+    work->capacity = capacity;
+    return STATUS_OK;
+}
+
+enum status collective_send(struct collective *work, const int *members, int count, const struct part *part,
+                            unsigned char **ret, struct error *err)
+{
+    enum status st = grow(work, work->send_count, err);
+    struct framed_send *send = NULL;
+
+    if (st != STATUS_OK)
+        return st;
+    CHECK(work->peer_count + count <= 2 * work->size);
+    send = &work->sends[work->send_count];
+    memset(send, 0, sizeof *send);
+    fill_frame(work, part, &send->frame);
+    send->tag = work->group->spec.id;
+    send->peers = work->peers + work->peer_count;
+    send->peer_count = count;
+    for (int i = 0; i < count; i++)
+        work->peers[work->peer_count + i] = work->group->spec.members[members[i]];
+    send->payload = staging_take(work->completion.session->staging, part->bytes);
+    send->payload_bytes = part->bytes;
+    if (!send->payload)
+        return error_set(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
+    work->peer_count += count;
+    work->send_count++;
+    *ret = send->payload;
+    return framed_send_init(send, err);
+}
+
+enum status collective_send_all(struct collective *work, const struct part *part, unsigned char **ret,
+                                struct error *err)
+{
+    int *members = calloc((size_t)work->size, sizeof *members);
+    enum status st;
+
+    if (!members)
+        return error_set(err, STATUS_NOMEM, "a list of %d members", work->size);
+    /* Start behind oneself, so that not everybody sends to the first member first. */
+    for (int i = 1; i < work->size; i++)
+        members[i - 1] = (work->rank + i) % work->size;
+    st = collective_send(work, members, work->size - 1, part, ret, err);
+    free(members);
+    return st;
+}
+
+enum status collective_receive(struct collective *work, int member, const struct part *part, struct error *err)
+{
+    enum status st = grow(work, work->receive_count, err);
+    struct framed_receive *receive = NULL;
+
+    if (st != STATUS_OK)
+        return st;
+    receive = &work->receives[work->receive_count];
+    memset(receive, 0, sizeof *receive);
+    fill_frame(work, part, &receive->frame);
+    receive->tag = work->group->spec.id;
+    receive->peer = work->group->spec.members[member];
+    receive->sizes_only = work->completion.session->options.checks == CHECKS_OFF;
+    receive->lane = &work->group->lane;
+    receive->payload = staging_take(work->completion.session->staging, part->bytes);
+    receive->payload_bytes = part->bytes;
+    if (!receive->payload)
+        return error_set(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
+    work->receive_count++;
+    return STATUS_OK;
+}
+
+enum status collective_scratch(struct collective *work, size_t bytes, struct error *err)
+{
+    CHECK(!work->scratch);
+    work->scratch = staging_take(work->completion.session->staging, bytes);
+    if (!work->scratch)
+        return error_set(err, STATUS_NOMEM, "%zu bytes of partial results", bytes);
+    return STATUS_OK;
+}
+
+static void clear_round(struct collective *work)
+{
+    struct staging *staging = work->completion.session->staging;
+
+    for (int i = 0; i < work->send_count; i++) {
+        staging_give(staging, work->sends[i].payload);
+        framed_send_done(&work->sends[i]);
+    }
+    for (int i = 0; i < work->receive_count; i++) {
+        staging_give(staging, work->receives[i].payload);
+        framed_receive_done(&work->receives[i]);
+    }
+    work->send_count = work->receive_count = work->peer_count = 0;
+    work->open = false;
+}
+
+/* Has the round ended?  Receives of one peer are taken in order; those of different peers in any. */
+static enum status move_round(struct collective *work, bool *ret, struct error *err)
+{
+    struct session *session = work->completion.session;
+    enum status st = STATUS_OK;
+
+    *ret = true;
+    for (int i = 0; i < work->send_count; i++) {
+        st = framed_send_step(&work->sends[i], session, err);
+        if (st != STATUS_OK)
+            return st;
+        *ret = *ret && work->sends[i].over;
+    }
+    for (int i = 0; i < work->receive_count; i++) {
+        if (work->receives[i].over)
+            continue;
+        st = framed_receive_step(&work->receives[i], session, err);
+        if (st != STATUS_OK)
+            return st;
+        *ret = *ret && work->receives[i].over;
+    }
+    return STATUS_OK;
+}
+
+static enum status step(struct completion *completion, bool *ret_over, struct error *err)
+{
+    struct collective *work = (struct collective *)completion;
+
+    for (;;) {
+        const struct algorithm *algorithm = work->voting ? work->vote : work->algorithm;
+        bool more = true;
+        bool ended = false;
+        enum status st = STATUS_OK;
+
+        if (!work->open) {
+            st = algorithm->begin(work, work->round, &more, err);
+            if (st != STATUS_OK)
+                return st;
+            if (!more && !work->voting) {
+                *ret_over = true;
+                return STATUS_OK;
+            }
+            if (!more) {
+                work->voting = false;
+                work->round = 0;
+                continue;
+            }
+            work->open = true;
+        }
+        st = move_round(work, &ended, err);
+        if (st != STATUS_OK || !ended)
+            return st;
+        if (algorithm->end)
+            st = algorithm->end(work, work->round, err);
+        clear_round(work);
+        work->round++;
+        if (st != STATUS_OK)
+            return st;
+    }
+}
+
+static bool collective_let_go(struct completion *completion)
+{
+    struct collective *work = (struct collective *)completion;
+    bool all = true;
+
+    for (int i = 0; i < work->send_count; i++)
+        all = framed_send_let_go(&work->sends[i], completion->session) && all;
+    for (int i = 0; i < work->receive_count; i++)
+        all = framed_receive_let_go(&work->receives[i], completion->session) && all;
+    return all;
+}
+
+static int peer(const struct completion *completion)
+{
+    const struct collective *work = (const struct collective *)completion;
+
+    for (int i = 0; i < work->receive_count; i++) {
+        if (!work->receives[i].over)
+            return work->receives[i].peer;
+    }
+    for (int i = 0; i < work->send_count; i++) {
+        for (int k = 0; work->sends[i].works && k < work->sends[i].peer_count; k++) {
+            if (work->sends[i].works[k])
+                return work->sends[i].peers[k];
+        }
+    }
+    return -1;
+}
+
+static void destroy(struct completion *completion)
+{
+    struct collective *work = (struct collective *)completion;
+
+    clear_round(work);
+    staging_give(completion->session->staging, work->scratch);
+    layout_done(&work->from);
+    layout_done(&work->to);
+    tensor_release(work->send);
+    tensor_release(work->recv);
+    free(work->sends);
+    free(work->receives);
+    free(work->peers);
+    free(work);
+}
+
+const struct work_kind collective_kind = {
+    .step = step, .let_go = collective_let_go, .peer = peer, .destroy = destroy};

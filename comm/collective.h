@@ -1,0 +1,104 @@
+/* One collective under way: rounds of framed messages, driven by an algorithm's table.
+ *
+ * A round begins when the algorithm has named its messages; it ends when each has come (and was compared) and each has
+ * gone.  Payloads lie in staging memory, and the caller's tensors are written only in end, after every header of the
+ * round was the expected one. */
+#ifndef COMM_COLLECTIVE_H
+#define COMM_COLLECTIVE_H
+
+#include "base/tensor.h"
+#include "comm/completion_private.h"
+#include "comm/framed.h"
+#include "comm/group_private.h"
+#include "comm/layout.h"
+
+struct collective;
+
+struct algorithm {
+    const char *name;
+    /* Name the messages of this round (collective_send, collective_receive).  *ret_more false: there is no such round,
+     * the work is done.  A round without messages is legal. */
+    enum status (*begin)(struct collective *work, int round, bool *ret_more, struct error *err);
+    /* Optional: every message of the round has come and gone. */
+    enum status (*end)(struct collective *work, int round, struct error *err);
+};
+
+struct collective {
+    struct completion completion; /* first */
+    struct group *group;
+    const struct algorithm *vote; /* runs first; NULL: none, or folded into the algorithm's own messages */
+    const struct algorithm *algorithm;
+    int size;
+    int rank; /* member index */
+
+    struct tensor *send; /* retained; NULL for barrier and agreement */
+    struct tensor *recv;
+    enum dtype dtype;
+    struct shape shape; /* what all members agree on: of the sum, of the gathered whole, of one broadcast tensor */
+    int axis;
+    int root;
+    uint64_t count_digest; /* of the counts that all members agree on */
+    struct slab send_slab;
+    struct slab recv_slab;
+    struct layout from; /* recv along the axis, by member */
+    struct layout to;   /* send along the axis, by member (all-to-all) */
+    bool full;          /* checks: full */
+    uint32_t flags;
+
+    void *scratch; /* the algorithm's, through all rounds; from the session's staging */
+
+    /* The round. */
+    bool voting;
+    int round;
+    bool open;
+    int send_count;
+    int receive_count;
+    struct framed_send *sends;       /* [capacity] */
+    struct framed_receive *receives; /* [capacity]; .payload is read in end */
+    int capacity;
+    int *peers; /* [2 * size] world ranks of sends, in order */
+    int peer_count;
+};
+
+/* What a message says beyond what all messages of the collective say. */
+struct part {
+    uint64_t send_count;
+    uint64_t receive_count;
+    enum dtype dtype;
+    struct shape shape;
+    size_t bytes;
+};
+
+/* A part that carries the collective's own dtype and shape, and nothing. */
+struct part collective_part(const struct collective *work);
+
+/* Send one payload to members [count]; *ret is where the caller writes its bytes before begin returns. */
+enum status collective_send(struct collective *work, const int *members, int count, const struct part *part,
+                            unsigned char **ret, struct error *err);
+/* The same to everybody else. */
+enum status collective_send_all(struct collective *work, const struct part *part, unsigned char **ret,
+                                struct error *err);
+/* Expect one payload from a member, at most one of each a round.  Receives keep the order of these calls. */
+enum status collective_receive(struct collective *work, int member, const struct part *part, struct error *err);
+
+/* scratch of this size, for the whole work. */
+enum status collective_scratch(struct collective *work, size_t bytes, struct error *err);
+
+extern const struct work_kind collective_kind;
+
+/* The algorithms, each in the file of its name. */
+extern const struct algorithm allreduce_direct;
+extern const struct algorithm allreduce_scatter;
+extern const struct algorithm allreduce_tree;
+extern const struct algorithm gather_direct;
+extern const struct algorithm gather_doubling;
+extern const struct algorithm gather_ring;
+extern const struct algorithm alltoall_direct;
+extern const struct algorithm alltoall_pairwise;
+extern const struct algorithm alltoall_vote;
+extern const struct algorithm broadcast_direct;
+extern const struct algorithm broadcast_tree;
+extern const struct algorithm agreement_dissemination;
+extern const struct algorithm vote_tree;
+
+#endif

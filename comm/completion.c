@@ -1,0 +1,248 @@
+/* Lanes of pending work, and what a caller may ask of one piece of it.
+ *
+ * A lane's work starts in order; a kind whose messages are all posted lets the next one start.  After a failure each
+ * pending completion fails as soon as the transport holds nothing of it; until then it keeps its buffers. */
+#include "comm/completion_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/recorder.h"
+
+static void destroy(struct completion *completion)
+{
+    free(completion->text);
+    completion->kind->destroy(completion);
+}
+
+/* It leaves pending, exactly once. */
+static void finish(struct completion *completion, enum status st)
+{
+    struct session *session = completion->session;
+
+    CHECK(completion->state == COMPLETION_PENDING);
+    completion->status = st;
+    completion->state = st == STATUS_OK ? COMPLETION_DONE : COMPLETION_FAILED;
+    recorder_end(session->recorder, completion->record, st);
+    if (completion->lane->orphan == completion)
+        completion->lane->orphan = NULL;
+    if (completion->abandoned)
+        destroy(completion);
+}
+
+enum status lane_check(const struct lane *lane, struct error *err)
+{
+    const struct completion *orphan = lane->orphan;
+    enum status st = session_failed(lane->session, err);
+
+    if (st != STATUS_OK || !orphan)
+        return st;
+    return error_set(err, STATUS_TIMEOUT, "%s %s is quarantined: %s, sequence %llu, has not ended", lane->kind,
+                     lane->name, operation_name(orphan->operation), (unsigned long long)orphan->sequence);
+}
+
+static void record(struct completion *completion)
+{
+    struct record record = {.operation = completion->operation,
+                            .object_id = completion->lane->id,
+                            .peer = completion->kind->peer(completion),
+                            .sequence = completion->sequence,
+                            .epoch = completion->epoch,
+                            .bytes = completion->bytes,
+                            .state = RECORD_POSTED};
+
+    if (!completion->session->recorder)
+        return;
+    (void)snprintf(record.object_name, sizeof record.object_name, "%s", completion->lane->name);
+    completion->record = recorder_post(completion->session->recorder, &record);
+}
+
+void lane_submit(struct lane *lane, struct completion *completion)
+{
+    struct session *session = lane->session;
+
+    completion->session = session;
+    completion->lane = lane;
+    completion->state = COMPLETION_PENDING;
+    completion->next = NULL;
+    record(completion);
+    if (lane->last)
+        lane->last->next = completion;
+    else
+        lane->first = completion;
+    lane->last = completion;
+    if (!lane->active) {
+        lane->active = true;
+        lane->next_active = session->active;
+        session->active = lane;
+    }
+    lane_step(lane);
+}
+
+void lane_skip(struct lane *lane, struct completion *completion)
+{
+    completion->session = lane->session;
+    completion->lane = lane;
+    completion->state = COMPLETION_PENDING;
+    record(completion);
+    finish(completion, STATUS_OK);
+}
+
+static void unlink_from(struct lane *lane, struct completion *before, struct completion *completion)
+{
+    if (before)
+        before->next = completion->next;
+    else
+        lane->first = completion->next;
+    if (lane->last == completion)
+        lane->last = before;
+    completion->next = NULL;
+}
+
+/* Timeouts count with the short timeout once ranks have met. */
+static void met(struct completion *completion)
+{
+    struct session *session = completion->session;
+
+    if (!session->starting || completion->lane->id == session->world_spec.id || completion->kind->posted)
+        return;
+    session->starting = false;
+    control_set_timeout(session->control, session->options.timeout_ns);
+}
+
+/* STATUS_OK with *ret_over, or why it failed; both only when its native work is over. */
+static enum status move(struct completion *completion, bool *ret_over)
+{
+    struct session *session = completion->session;
+    struct error err = {0};
+    enum status st = STATUS_OK;
+
+    if (!session->failed) {
+        st = completion->kind->step(completion, ret_over, &err);
+        if (st == STATUS_OK)
+            return STATUS_OK;
+        completion->text = strdup(err.text);
+        (void)session_poison(session, st, err.text);
+    }
+    *ret_over = completion->kind->let_go(completion);
+    return st != STATUS_OK ? st : session->failure.status;
+}
+
+void lane_step(struct lane *lane)
+{
+    struct completion *before = NULL;
+    struct completion *completion = lane->first;
+
+    while (completion) {
+        struct completion *next = completion->next;
+        bool over = false;
+        enum status st = move(completion, &over);
+
+        if (over) {
+            unlink_from(lane, before, completion);
+            if (st == STATUS_OK)
+                met(completion);
+            finish(completion, st);
+        } else {
+            before = completion;
+            if (st == STATUS_OK && !(completion->kind->posted && completion->kind->posted(completion)))
+                break;
+        }
+        completion = next;
+    }
+}
+
+bool lane_close(struct lane *lane)
+{
+    bool all = true;
+
+    while (lane->first) {
+        struct completion *completion = lane->first;
+        bool over = completion->kind->let_go(completion);
+
+        unlink_from(lane, NULL, completion);
+        all = all && over;
+        if (over)
+            finish(completion, lane->session->failed ? lane->session->failure.status : STATUS_LOST);
+    }
+    return all;
+}
+
+enum completion_state completion_test(struct completion *completion)
+{
+    struct session *session = completion->session;
+    enum completion_state state;
+
+    session_lock(session);
+    if (completion->state == COMPLETION_PENDING)
+        session_advance(session);
+    state = completion->state;
+    session_unlock(session);
+    return state;
+}
+
+static bool ended(void *context)
+{
+    const struct completion *completion = context;
+
+    return completion->state != COMPLETION_PENDING;
+}
+
+enum status completion_wait(struct completion *completion, uint64_t deadline_ns, struct error *err)
+{
+    struct session *session = completion->session;
+    enum status st = STATUS_OK;
+
+    session_lock(session);
+    if (completion->state == COMPLETION_PENDING)
+        st = session_wait(session, completion, ended, completion, deadline_ns, err);
+    if (completion->state == COMPLETION_DONE)
+        st = STATUS_OK;
+    else if (completion->state == COMPLETION_FAILED)
+        st = error_set(err, completion->status, "%s",
+                       completion->text ? completion->text : session->failure.text);
+    session_unlock(session);
+    return st;
+}
+
+void completion_release(struct completion *completion)
+{
+    struct session *session = NULL;
+
+    if (!completion)
+        return;
+    session = completion->session;
+    session_lock(session);
+    CHECK(completion->state != COMPLETION_PENDING);
+    destroy(completion);
+    session_unlock(session);
+}
+
+void completion_abandon(struct completion *completion)
+{
+    struct session *session = NULL;
+
+    if (!completion)
+        return;
+    session = completion->session;
+    session_lock(session);
+    if (completion->state == COMPLETION_PENDING)
+        completion->abandoned = true;
+    else
+        destroy(completion);
+    session_unlock(session);
+}
+
+uint32_t completion_flags(const struct completion *completion)
+{
+    struct session *session = completion->session;
+    uint32_t flags;
+
+    session_lock(session);
+    CHECK(completion->state == COMPLETION_DONE);
+    flags = completion->flags;
+    session_unlock(session);
+    return flags;
+}

@@ -1,0 +1,60 @@
+/* The inside of a completion: one piece of work in its lane.
+ *
+ * Whoever submits embeds struct completion first in its own struct, fills in kind and hands it to lane_submit.  All
+ * functions want the session's lock. */
+#ifndef COMM_COMPLETION_PRIVATE_H
+#define COMM_COMPLETION_PRIVATE_H
+
+#include "base/text.h"
+#include "comm/completion.h"
+#include "comm/session_private.h"
+
+struct work_kind {
+    /* Move; *ret_over when all of it is done.  Anything but STATUS_OK poisons the session. */
+    enum status (*step)(struct completion *completion, bool *ret_over, struct error *err);
+    /* May the next work of the lane start before this one is over?  NULL: no. */
+    bool (*posted)(const struct completion *completion);
+    /* After a failure: does the transport hold nothing of it any more? */
+    bool (*let_go)(struct completion *completion);
+    /* World rank that it waits for; -1: none in particular. */
+    int (*peer)(const struct completion *completion);
+    /* Optional: what a timeout's sentence should add ("expected sequence 3, last seen 2"). */
+    void (*hint)(const struct completion *completion, struct text *out);
+    /* Release everything; the completion ended. */
+    void (*destroy)(struct completion *completion);
+};
+
+struct completion {
+    struct session *session;
+    struct lane *lane;
+    struct completion *next; /* in its lane, while pending */
+    const struct work_kind *kind;
+    enum completion_state state;
+    bool abandoned;
+    enum status status;
+    char *text; /* why it failed; NULL: the session's failure says */
+    enum operation operation;
+    uint64_t sequence;
+    uint64_t epoch;
+    uint64_t bytes;  /* planned, for the recorder */
+    uint64_t record; /* recorder's number */
+    uint32_t flags;
+};
+
+/* May this lane take work?  STATUS_TIMEOUT: quarantined.  The session's failure. */
+enum status lane_check(const struct lane *lane, struct error *err);
+
+/* Queue a completion (its fields but next, state, record are filled in) and move the lane once. */
+void lane_submit(struct lane *lane, struct completion *completion);
+
+/* It never was native work: done at once. */
+void lane_skip(struct lane *lane, struct completion *completion);
+
+/* Move the lane's work; ended completions leave it. */
+void lane_step(struct lane *lane);
+
+/* The session closes: end what the transport has let go, leave the rest to the end of the process.  False: something
+ * was left, whose memory must stay. */
+bool lane_close(struct lane *lane);
+
+#endif

@@ -1,0 +1,271 @@
+/* One table of fields serves encoding, comparing and naming; docs/frame.md is the same table for people.
+ *
+ * Fields of equal alignment lie together so that every number stands at a multiple of its size.  The role's name is
+ * last and the header grows with it in steps of FRAME_ALIGN, so that the payload behind stays aligned. */
+#include "comm/frame.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/bytes.h"
+
+enum {
+    AT_MAGIC = 0,
+    AT_VERSION = 4,
+    AT_FLAGS = 6,
+    AT_HEADER_BYTES = 8,
+    AT_KIND = 12,
+    AT_SESSION_DIGEST = 16,
+    AT_OBJECT_ID = 24,
+    AT_OPERATION = 28,
+    AT_FROM = 32,
+    AT_ROUND = 36,
+    AT_PIECE = 40,
+    AT_PIECE_COUNT = 44,
+    AT_SEQUENCE = 48,
+    AT_EPOCH = 56,
+    AT_SEND_COUNT = 64,
+    AT_RECEIVE_COUNT = 72,
+    AT_SCHEMA_DIGEST = 80,
+    AT_ROLE_ORDINAL = 88,
+    AT_ROLE_COUNT = 90,
+    AT_DTYPE = 92,
+    AT_NDIM = 94,
+    AT_EXTENT = 96, /* 8 of 8 bytes */
+    AT_PAYLOAD_BYTES = 160,
+    AT_PAYLOAD_CHECKSUM = 168,
+    AT_HEADER_CHECKSUM = 176,
+    AT_ROLE_BYTES = 184,
+    AT_ROOT = 188,
+    AT_ROLE = FRAME_FIXED_BYTES
+};
+
+_Static_assert(AT_ROOT + 4 == FRAME_FIXED_BYTES, "the role's name follows the fixed fields");
+_Static_assert((int)FRAME_MAX_BYTES <= (int)TENSOR_HEADROOM, "a header fits a tensor's headroom");
+_Static_assert(FRAME_FIXED_BYTES + ROUTE_ROLE_BYTES <= FRAME_MAX_BYTES, "the longest role fits");
+
+enum form { FORM_NUMBER, FORM_HEX, FORM_DTYPE, FORM_OPERATION, FORM_KIND };
+
+static const struct field {
+    const char *name;
+    int at;
+    int bytes;
+    enum form form;
+} fields[] = {
+    {"magic", AT_MAGIC, 4, FORM_HEX},
+    {"version", AT_VERSION, 2, FORM_NUMBER},
+    {"flags", AT_FLAGS, 2, FORM_HEX},
+    {"header bytes", AT_HEADER_BYTES, 4, FORM_NUMBER},
+    {"kind", AT_KIND, 4, FORM_KIND},
+    {"session digest", AT_SESSION_DIGEST, 8, FORM_HEX},
+    {"object id", AT_OBJECT_ID, 4, FORM_NUMBER},
+    {"operation", AT_OPERATION, 4, FORM_OPERATION},
+    {"sender", AT_FROM, 4, FORM_NUMBER},
+    {"round", AT_ROUND, 4, FORM_NUMBER},
+    {"piece", AT_PIECE, 4, FORM_NUMBER},
+    {"piece count", AT_PIECE_COUNT, 4, FORM_NUMBER},
+    {"sequence", AT_SEQUENCE, 8, FORM_NUMBER},
+    {"epoch", AT_EPOCH, 8, FORM_NUMBER},
+    {"send count", AT_SEND_COUNT, 8, FORM_NUMBER},
+    {"receive count", AT_RECEIVE_COUNT, 8, FORM_NUMBER},
+    {"schema digest", AT_SCHEMA_DIGEST, 8, FORM_HEX},
+    {"role ordinal", AT_ROLE_ORDINAL, 2, FORM_NUMBER},
+    {"role count", AT_ROLE_COUNT, 2, FORM_NUMBER},
+    {"dtype", AT_DTYPE, 2, FORM_DTYPE},
+    {"ndim", AT_NDIM, 2, FORM_NUMBER},
+    {"extent 0", AT_EXTENT, 8, FORM_NUMBER},
+    {"extent 1", AT_EXTENT + 8, 8, FORM_NUMBER},
+    {"extent 2", AT_EXTENT + 16, 8, FORM_NUMBER},
+    {"extent 3", AT_EXTENT + 24, 8, FORM_NUMBER},
+    {"extent 4", AT_EXTENT + 32, 8, FORM_NUMBER},
+    {"extent 5", AT_EXTENT + 40, 8, FORM_NUMBER},
+    {"extent 6", AT_EXTENT + 48, 8, FORM_NUMBER},
+    {"extent 7", AT_EXTENT + 56, 8, FORM_NUMBER},
+    {"payload bytes", AT_PAYLOAD_BYTES, 8, FORM_NUMBER},
+    {"payload checksum", AT_PAYLOAD_CHECKSUM, 8, FORM_HEX},
+    {"role length", AT_ROLE_BYTES, 4, FORM_NUMBER},
+    {"root", AT_ROOT, 4, FORM_NUMBER},
+};
+
+static size_t role_bytes(const struct frame *frame)
+{
+    return frame->role ? strlen(frame->role) : 0;
+}
+
+size_t frame_bytes(const struct frame *frame)
+{
+    return (FRAME_FIXED_BYTES + role_bytes(frame) + FRAME_ALIGN - 1) & ~(size_t)(FRAME_ALIGN - 1);
+}
+
+void frame_seal(unsigned char *bytes, size_t header_bytes)
+{
+    put_u64(bytes + AT_HEADER_CHECKSUM, 0);
+    put_u64(bytes + AT_HEADER_CHECKSUM, XXH3_64bits(bytes, header_bytes));
+}
+
+void frame_encode(const struct frame *frame, unsigned char *bytes)
+{
+    size_t role = role_bytes(frame);
+    size_t all = frame_bytes(frame);
+
+    CHECK(role <= ROUTE_ROLE_BYTES);
+    memset(bytes, 0, all);
+    put_u32(bytes + AT_MAGIC, FRAME_MAGIC);
+    put_u16(bytes + AT_VERSION, FRAME_VERSION);
+    put_u16(bytes + AT_FLAGS, frame->flags);
+    put_u32(bytes + AT_HEADER_BYTES, (uint32_t)all);
+    put_u32(bytes + AT_KIND, frame->kind);
+    put_u64(bytes + AT_SESSION_DIGEST, frame->session_digest);
+    put_u32(bytes + AT_OBJECT_ID, frame->object_id);
+    put_u32(bytes + AT_OPERATION, frame->operation);
+    put_u32(bytes + AT_FROM, frame->from);
+    put_u32(bytes + AT_ROUND, frame->round);
+    put_u32(bytes + AT_PIECE, frame->piece);
+    put_u32(bytes + AT_PIECE_COUNT, frame->piece_count);
+    put_u64(bytes + AT_SEQUENCE, frame->sequence);
+    put_u64(bytes + AT_EPOCH, frame->epoch);
+    put_u64(bytes + AT_SEND_COUNT, frame->send_count);
+    put_u64(bytes + AT_RECEIVE_COUNT, frame->receive_count);
+    put_u64(bytes + AT_SCHEMA_DIGEST, frame->schema_digest);
+    put_u16(bytes + AT_ROLE_ORDINAL, frame->role_ordinal);
+    put_u16(bytes + AT_ROLE_COUNT, frame->role_count);
+    put_u16(bytes + AT_DTYPE, (uint16_t)frame->dtype);
+    put_u16(bytes + AT_NDIM, (uint16_t)frame->shape.ndim);
+    for (int i = 0; i < frame->shape.ndim; i++)
+        put_u64(bytes + AT_EXTENT + 8 * i, frame->shape.dim[i]);
+    put_u64(bytes + AT_PAYLOAD_BYTES, frame->payload_bytes);
+    put_u64(bytes + AT_PAYLOAD_CHECKSUM, frame->payload_checksum);
+    put_u32(bytes + AT_ROLE_BYTES, (uint32_t)role);
+    put_u32(bytes + AT_ROOT, frame->root);
+    if (role)
+        memcpy(bytes + AT_ROLE, frame->role, role);
+    frame_seal(bytes, all);
+}
+
+static uint64_t field_value(const struct field *field, const unsigned char *bytes)
+{
+    switch (field->bytes) {
+    case 2:
+        return get_u16(bytes + field->at);
+    case 4:
+        return get_u32(bytes + field->at);
+    default:
+        return get_u64(bytes + field->at);
+    }
+}
+
+static void value_text(enum form form, uint64_t value, char *text, size_t text_bytes)
+{
+    const char *word = NULL;
+
+    if (form == FORM_DTYPE && value < DTYPE_COUNT)
+        word = dtype_name((enum dtype)value);
+    else if (form == FORM_OPERATION && value < OPERATION_COUNT)
+        word = operation_name((enum operation)value);
+    else if (form == FORM_KIND && (value == FRAME_ROUTE || value == FRAME_COLLECTIVE))
+        word = value == FRAME_ROUTE ? "route" : "collective";
+    if (word)
+        (void)snprintf(text, text_bytes, "%s", word);
+    else if (form == FORM_NUMBER)
+        (void)snprintf(text, text_bytes, "%" PRIu64, value);
+    else
+        (void)snprintf(text, text_bytes, "0x%" PRIx64, value);
+}
+
+static void difference(struct text *out, const char *name, const char *expected, const char *got)
+{
+    text_add(out, "%s%s: expected %s, got %s", out->length ? "; " : "", name, expected, got);
+}
+
+static void compare_field(const struct field *field, const unsigned char *expected, const unsigned char *got,
+                          struct text *out)
+{
+    char one[32];
+    char other[32];
+
+    if (!memcmp(expected + field->at, got + field->at, (size_t)field->bytes))
+        return;
+    value_text(field->form, field_value(field, expected), one, sizeof one);
+    value_text(field->form, field_value(field, got), other, sizeof other);
+    difference(out, field->name, one, other);
+}
+
+/* Bytes from a peer on their way to a terminal: printable ones as they are, the others as ?. */
+static void role_text(const unsigned char *bytes, size_t count, char *text)
+{
+    size_t n = 0;
+
+    for (; n < count && n < ROUTE_ROLE_BYTES && bytes[AT_ROLE + n]; n++)
+        text[n] = bytes[AT_ROLE + n] >= ' ' && bytes[AT_ROLE + n] < 127 ? (char)bytes[AT_ROLE + n] : '?';
+    text[n] = '\0';
+}
+
+/* The role's name and the zeros behind it, in what both have of them. */
+static void compare_tail(const unsigned char *expected, size_t expected_bytes, const unsigned char *got,
+                         size_t got_bytes, struct text *out)
+{
+    size_t both = expected_bytes < got_bytes ? expected_bytes : got_bytes;
+    size_t role = get_u32(expected + AT_ROLE_BYTES);
+    char one[ROUTE_ROLE_BYTES + 3] = "";
+    char other[ROUTE_ROLE_BYTES + 3] = "";
+
+    if (both <= AT_ROLE || !memcmp(expected + AT_ROLE, got + AT_ROLE, both - AT_ROLE))
+        return;
+    role_text(expected, expected_bytes - AT_ROLE, one);
+    role_text(got, both - AT_ROLE, other);
+    if (memcmp(expected + AT_ROLE, got + AT_ROLE, role < both - AT_ROLE ? role : both - AT_ROLE) != 0)
+        difference(out, "role", one, other);
+    for (size_t at = AT_ROLE + role; at < both; at++) {
+        if (got[at] == expected[at])
+            continue;
+        (void)snprintf(one, sizeof one, "padding byte %zu", at);
+        (void)snprintf(other, sizeof other, "0x%x", got[at]);
+        difference(out, one, "0x0", other);
+    }
+}
+
+/* The message is another tensor's, or shorter than any header: name what can be named. */
+static void compare_sizes(size_t expected_bytes, size_t got_bytes, struct text *out)
+{
+    char one[32];
+    char other[32];
+
+    if (got_bytes >= expected_bytes)
+        return;
+    (void)snprintf(one, sizeof one, "at least %zu", expected_bytes);
+    (void)snprintf(other, sizeof other, "%zu", got_bytes);
+    difference(out, "message bytes", one, other);
+}
+
+bool frame_compare(const unsigned char *expected, size_t expected_bytes, const unsigned char *got, size_t got_bytes,
+                   struct text *differences)
+{
+    size_t before = differences->length;
+
+    if (got_bytes >= expected_bytes && !memcmp(expected, got, expected_bytes))
+        return true;
+    compare_sizes(expected_bytes, got_bytes, differences);
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if ((size_t)(fields[i].at + fields[i].bytes) <= got_bytes)
+            compare_field(&fields[i], expected, got, differences);
+    }
+    compare_tail(expected, expected_bytes, got, got_bytes, differences);
+    if (differences->length == before && got_bytes >= expected_bytes) {
+        static const struct field checksum = {"header checksum", AT_HEADER_CHECKSUM, 8, FORM_HEX};
+
+        compare_field(&checksum, expected, got, differences);
+    }
+    return false;
+}
+
+uint64_t frame_sequence(const unsigned char *bytes)
+{
+    return get_u64(bytes + AT_SEQUENCE);
+}
+
+uint64_t frame_epoch(const unsigned char *bytes)
+{
+    return get_u64(bytes + AT_EPOCH);
+}

@@ -1,0 +1,72 @@
+/* One framed payload under way to some peers, or from one: the only code that touches the transport's messages.
+ *
+ * Memory is [TENSOR_HEADROOM or more of headroom][payload]; the header is written directly in front of the payload, so
+ * that both are one native message.  A payload above the transport's limit travels in pieces, one after the other:
+ * each later header is written over the end of the piece before it, whose bytes are put back afterwards.
+ *
+ * No receive is posted before probe has told its size; a message of another size goes to scratch memory so that its
+ * header can be compared and named.  All functions want the session's lock. */
+#ifndef COMM_FRAMED_H
+#define COMM_FRAMED_H
+
+#include "comm/frame.h"
+#include "comm/session_private.h"
+
+/* Unexpected messages up to this size are received, so that their header can be named; larger ones are refused. */
+enum { FRAMED_SCRATCH_BYTES = 64 << 20 };
+
+struct framed_send {
+    struct frame frame; /* piece fields and payload_bytes are set here */
+    uint32_t tag;
+    int peer_count;
+    const int *peers; /* [peer_count] world ranks; borrowed */
+    unsigned char *payload;
+    size_t payload_bytes;
+
+    /* Inside. */
+    struct work **works; /* [peer_count], NULL where ended */
+    int open_works;
+    size_t done_bytes; /* of pieces that have ended */
+    bool started;
+    bool over;
+    unsigned char saved[FRAME_MAX_BYTES];
+};
+
+struct framed_receive {
+    struct frame frame; /* what is expected */
+    uint32_t tag;
+    int peer; /* world rank */
+    bool any_epoch;       /* take the sender's epoch, not below frame.epoch; the one taken is left in frame.epoch */
+    bool sizes_only;      /* checks: off */
+    unsigned char *payload;
+    size_t payload_bytes;
+    const struct lane *lane; /* for its name */
+
+    /* Inside. */
+    struct work *work;
+    unsigned char *scratch; /* a message of another size */
+    size_t message_bytes;
+    size_t done_bytes;
+    bool over;
+    bool seen;              /* a frame has come, its sequence number is last_sequence */
+    uint64_t last_sequence;
+    unsigned char saved[FRAME_MAX_BYTES];
+};
+
+/* Room for works.  STATUS_NOMEM. */
+enum status framed_send_init(struct framed_send *send, struct error *err);
+/* Post what can be posted.  over is set when every piece has been sent and its memory is back. */
+enum status framed_send_step(struct framed_send *send, struct session *session, struct error *err);
+/* Every message of it has been handed to the transport. */
+bool framed_send_posted(const struct framed_send *send);
+/* After a failure: has the transport let go of the memory?  Cancels where the transport can. */
+bool framed_send_let_go(struct framed_send *send, struct session *session);
+void framed_send_done(struct framed_send *send);
+
+/* Move it.  over is set when the whole payload has come and every header was the expected one.
+ * STATUS_MISMATCH names every differing field; the payload must then not be used. */
+enum status framed_receive_step(struct framed_receive *receive, struct session *session, struct error *err);
+bool framed_receive_let_go(struct framed_receive *receive, struct session *session);
+void framed_receive_done(struct framed_receive *receive);
+
+#endif

@@ -1,0 +1,442 @@
+/* Groups: what may be asked of them, checked before anything is posted, and which algorithm answers.
+ *
+ * Small groups meet pair by pair in one round, which is the vote that full checks ask for; larger ones vote first
+ * where their algorithm does not bring all members together before it writes. */
+#include "comm/group.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/bytes.h"
+#include "base/size.h"
+#include "comm/collective.h"
+#include "comm/reduce.h"
+
+enum {
+    DIRECT_MEMBERS = 8,         /* up to here every pair exchanges at once */
+    BROADCAST_MEMBERS = 4,      /* the same for a broadcast, where the votes are extra messages */
+    SMALL_REDUCE_BYTES = 32768, /* whole tensors travel up to here, chunks above */
+    SMALL_GATHER_BYTES = 65536  /* gathered whole: doubling up to here, the ring above */
+};
+
+const struct group_spec *group_spec(const struct group *group)
+{
+    return &group->spec;
+}
+
+int group_rank(const struct group *group)
+{
+    return group->rank;
+}
+
+int group_size(const struct group *group)
+{
+    return group->spec.size;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    int one = *(const int *)a;
+    int other = *(const int *)b;
+
+    return (one > other) - (one < other);
+}
+
+static enum status check_members(const struct session *session, const struct group_spec *spec, struct error *err)
+{
+    int *sorted = NULL;
+    enum status st = STATUS_OK;
+
+    if (spec->size < 1)
+        return error_set(err, STATUS_INVALID, "group %s has %d members", spec->name, spec->size);
+    sorted = calloc((size_t)spec->size, sizeof *sorted);
+    if (!sorted)
+        return error_set(err, STATUS_NOMEM, "group %s of %d", spec->name, spec->size);
+    memcpy(sorted, spec->members, (size_t)spec->size * sizeof *sorted);
+    qsort(sorted, (size_t)spec->size, sizeof *sorted, by_number);
+    for (int i = 0; i < spec->size && st == STATUS_OK; i++) {
+        if (sorted[i] < 0 || sorted[i] >= session->size)
+            st = error_set(err, STATUS_INVALID, "group %s: rank %d is not among the %d of this job", spec->name,
+                           sorted[i], session->size);
+        else if (i && sorted[i] == sorted[i - 1])
+            st = error_set(err, STATUS_INVALID, "group %s: rank %d is a member twice", spec->name, sorted[i]);
+    }
+    free(sorted);
+    return st;
+}
+
+enum status group_create(struct session *session, const struct group_spec *spec, struct group **ret, struct error *err)
+{
+    struct group *group = NULL;
+    enum status st = check_members(session, spec, err);
+
+    if (st != STATUS_OK)
+        return st;
+    group = calloc(1, sizeof *group);
+    if (!group)
+        return error_set(err, STATUS_NOMEM, "group %s", spec->name);
+    group->lane = (struct lane){.session = session, .id = spec->id, .kind = "group", .name = spec->name};
+    group->spec = *spec;
+    group->rank = -1;
+    for (int i = 0; i < spec->size; i++) {
+        if (spec->members[i] == session->rank)
+            group->rank = i;
+    }
+    *ret = group;
+    return STATUS_OK;
+}
+
+void group_destroy(struct group *group)
+{
+    free(group);
+}
+
+static enum status check_member(const struct group *group, struct error *err)
+{
+    struct text members = {0};
+    enum status st;
+
+    if (group->rank >= 0)
+        return STATUS_OK;
+    for (int i = 0; i < group->spec.size && i < 16; i++)
+        text_add(&members, "%s%d", i ? ", " : "", group->spec.members[i]);
+    st = error_set(err, STATUS_INVALID, "rank %d is not a member of group %s (ranks %s%s)", group->lane.session->rank,
+                   group->spec.name, text_string(&members), group->spec.size > 16 ? ", ..." : "");
+    text_done(&members);
+    return st;
+}
+
+static bool overlap(const struct tensor *a, const struct tensor *b)
+{
+    return a != b && a->bytes && b->bytes && a->data < b->data + b->bytes && b->data < a->data + a->bytes;
+}
+
+static enum status check_tensor(const struct group *group, const struct tensor *tensor, struct error *err)
+{
+    const char *name = group->spec.name;
+
+    if (!tensor)
+        return error_set(err, STATUS_INVALID, "group %s: a tensor is missing", name);
+    if (!(group->spec.dtypes & DTYPE_BIT(tensor->dtype)))
+        return error_set(err, STATUS_INVALID, "group %s: %s was not selected for it", name, dtype_name(tensor->dtype));
+    if (tensor->bytes > group->spec.max_bytes)
+        return error_set(err, STATUS_OVERFLOW, "group %s: %zu bytes exceed its limit of %" PRIu64, name, tensor->bytes,
+                         group->spec.max_bytes);
+    return STATUS_OK;
+}
+
+static enum status check_tensors(const struct group *group, const struct tensor *send, const struct tensor *recv,
+                                 struct error *err)
+{
+    enum status st = check_tensor(group, send, err);
+
+    if (st == STATUS_OK)
+        st = check_tensor(group, recv, err);
+    if (st != STATUS_OK)
+        return st;
+    if (send->dtype != recv->dtype)
+        return error_set(err, STATUS_INVALID, "group %s: sends %s, receives %s", group->spec.name,
+                         dtype_name(send->dtype), dtype_name(recv->dtype));
+    if (overlap(send, recv))
+        return error_set(err, STATUS_INVALID, "group %s: what is sent and what is received overlap", group->spec.name);
+    return STATUS_OK;
+}
+
+/* A collective with its tensors retained, not yet posted. */
+static enum status prepare(struct group *group, enum operation operation, struct tensor *send, struct tensor *recv,
+                           struct collective **ret, struct error *err)
+{
+    struct collective *work = NULL;
+    enum status st = check_member(group, err);
+
+    if (st != STATUS_OK)
+        return st;
+    if (!(group->spec.operations & OPERATION_BIT(operation)))
+        return error_set(err, STATUS_INVALID, "group %s: %s was not selected for it", group->spec.name,
+                         operation_name(operation));
+    if (operation != OPERATION_BARRIER && operation != OPERATION_FAILURE_AGREEMENT)
+        st = check_tensors(group, send, recv, err);
+    if (st != STATUS_OK)
+        return st;
+    work = calloc(1, sizeof *work);
+    if (work)
+        work->peers = calloc(2 * (size_t)group->spec.size, sizeof *work->peers);
+    if (!work || !work->peers) {
+        free(work);
+        return error_set(err, STATUS_NOMEM, "an operation on group %s", group->spec.name);
+    }
+    work->completion.session = group->lane.session;
+    work->completion.kind = &collective_kind;
+    work->completion.operation = operation;
+    work->group = group;
+    work->size = group->spec.size;
+    work->rank = group->rank;
+    work->full = group->lane.session->options.checks == CHECKS_FULL;
+    if (recv) {
+        work->send = tensor_retain(send);
+        work->recv = tensor_retain(recv);
+        work->dtype = recv->dtype;
+        work->shape = recv->shape;
+        work->completion.bytes = send->bytes > recv->bytes ? send->bytes : recv->bytes;
+    }
+    *ret = work;
+    return STATUS_OK;
+}
+
+/* Nobody else is there. */
+static void alone(struct collective *work)
+{
+    if (work->recv && work->recv != work->send && work->recv->bytes)
+        memcpy(work->recv->data, work->send->data, work->recv->bytes);
+    work->completion.flags = work->flags;
+}
+
+/* Post prepared work; st is what its preparation came to. */
+static enum status submit(struct group *group, struct collective *work, enum status st, struct completion **ret,
+                          struct error *err)
+{
+    struct session *session = group->lane.session;
+    bool skip = false;
+
+    session_lock(session);
+    if (st == STATUS_OK)
+        st = lane_check(&group->lane, err);
+    if (st == STATUS_OK)
+        st = session_admit(session, &skip, err);
+    if (st != STATUS_OK) {
+        if (work)
+            collective_kind.destroy(&work->completion);
+        session_unlock(session);
+        return st;
+    }
+    work->completion.sequence = group->sequence++;
+    work->voting = work->vote != NULL;
+    if (!skip && work->size == 1)
+        alone(work);
+    if (skip || work->size == 1)
+        lane_skip(&group->lane, &work->completion);
+    else
+        lane_submit(&group->lane, &work->completion);
+    *ret = &work->completion;
+    session_unlock(session);
+    return STATUS_OK;
+}
+
+static bool equal_shapes(const struct shape *a, const struct shape *b)
+{
+    bool equal = a->ndim == b->ndim;
+
+    for (int i = 0; equal && i < a->ndim; i++)
+        equal = a->dim[i] == b->dim[i];
+    return equal;
+}
+
+/* Shapes that may differ along one axis only. */
+static enum status check_slabs(const struct group *group, struct collective *work, int axis, struct error *err)
+{
+    struct shape send = work->send->shape;
+    char one[160];
+    char other[160];
+    enum status st = slab_of(&work->recv->shape, work->dtype, axis, &work->recv_slab, err);
+
+    if (st == STATUS_OK)
+        st = slab_of(&send, work->dtype, axis, &work->send_slab, err);
+    if (st != STATUS_OK)
+        return error_wrap(err, st, "group %s", group->spec.name);
+    work->axis = axis;
+    send.dim[axis] = work->recv->shape.dim[axis];
+    if (equal_shapes(&send, &work->recv->shape))
+        return STATUS_OK;
+    shape_text(&work->send->shape, work->dtype, one, sizeof one);
+    shape_text(&work->recv->shape, work->dtype, other, sizeof other);
+    return error_set(err, STATUS_INVALID, "group %s: %s and %s differ beside axis %d", group->spec.name, one, other,
+                     axis);
+}
+
+enum status group_all_reduce_sum(struct group *group, struct tensor *send, struct tensor *recv,
+                                 struct completion **ret, struct error *err)
+{
+    struct collective *work = NULL;
+    char one[160];
+    char other[160];
+    enum status st = prepare(group, OPERATION_ALL_REDUCE_SUM, send, recv, &work, err);
+
+    if (st == STATUS_OK && !reduce_supports(work->dtype))
+        st = error_set(err, STATUS_INVALID, "group %s: %s cannot be summed", group->spec.name, dtype_name(work->dtype));
+    if (st == STATUS_OK && !equal_shapes(&send->shape, &recv->shape)) {
+        shape_text(&send->shape, send->dtype, one, sizeof one);
+        shape_text(&recv->shape, recv->dtype, other, sizeof other);
+        st = error_set(err, STATUS_INVALID, "group %s: sums %s into %s", group->spec.name, one, other);
+    }
+    if (st == STATUS_OK && send->bytes > SMALL_REDUCE_BYTES)
+        work->algorithm = &allreduce_scatter;
+    else if (st == STATUS_OK)
+        work->algorithm = work->size <= DIRECT_MEMBERS ? &allreduce_direct : &allreduce_tree;
+    return submit(group, work, st, ret, err);
+}
+
+/* Every count, in order: what all members of a gather agree on. */
+static enum status digest_counts(const uint64_t *counts, int size, uint64_t *ret, struct error *err)
+{
+    unsigned char *bytes = calloc((size_t)size, 8);
+
+    if (!bytes)
+        return error_set(err, STATUS_NOMEM, "counts of %d members", size);
+    for (int i = 0; i < size; i++)
+        put_u64(bytes + 8 * i, counts[i]);
+    *ret = XXH3_64bits(bytes, 8 * (size_t)size);
+    free(bytes);
+    return STATUS_OK;
+}
+
+static enum status check_counts(const struct group *group, const struct layout *layout, const char *what,
+                                uint64_t extent, struct error *err)
+{
+    if (layout_total(layout) == extent)
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "group %s: %s counts add up to %" PRIu64 ", the tensor has %" PRIu64,
+                     group->spec.name, what, layout_total(layout), extent);
+}
+
+static enum status plan_gather(struct group *group, struct collective *work, int axis, const uint64_t *counts,
+                               struct error *err)
+{
+    uint64_t own = 0;
+    enum status st = check_slabs(group, work, axis, err);
+
+    if (st == STATUS_OK)
+        st = layout_init(&work->from, counts, work->size, err);
+    if (st == STATUS_OK)
+        st = check_counts(group, &work->from, "receive", work->recv->shape.dim[axis], err);
+    if (st != STATUS_OK)
+        return st;
+    own = work->send->shape.dim[axis];
+    if (work->send != work->recv && own != counts[work->rank])
+        return error_set(err, STATUS_INVALID, "group %s: member %d sends %" PRIu64 " along axis %d, its count is %" PRIu64,
+                         group->spec.name, work->rank, own, axis, counts[work->rank]);
+    st = digest_counts(counts, work->size, &work->count_digest, err);
+    if (work->size <= DIRECT_MEMBERS) {
+        work->algorithm = &gather_direct;
+        return st;
+    }
+    work->vote = work->full ? &vote_tree : NULL;
+    work->algorithm = work->recv->bytes <= SMALL_GATHER_BYTES ? &gather_doubling : &gather_ring;
+    return st;
+}
+
+enum status group_all_gather_uneven(struct group *group, struct tensor *send, struct tensor *recv, int axis,
+                                    const uint64_t *counts, struct completion **ret, struct error *err)
+{
+    struct collective *work = NULL;
+    enum status st = prepare(group, OPERATION_ALL_GATHER_UNEVEN, send, recv, &work, err);
+
+    if (st == STATUS_OK)
+        st = plan_gather(group, work, axis, counts, err);
+    return submit(group, work, st, ret, err);
+}
+
+enum status group_all_gather_even(struct group *group, struct tensor *send, struct tensor *recv, int axis,
+                                  struct completion **ret, struct error *err)
+{
+    struct collective *work = NULL;
+    uint64_t *counts = NULL;
+    enum status st = prepare(group, OPERATION_ALL_GATHER_EVEN, send, recv, &work, err);
+
+    if (st == STATUS_OK && (axis < 0 || axis >= recv->shape.ndim))
+        st = error_set(err, STATUS_INVALID, "group %s: axis %d of a tensor with %d dimensions", group->spec.name, axis,
+                       recv->shape.ndim);
+    if (st == STATUS_OK && recv->shape.dim[axis] % (uint64_t)work->size)
+        st = error_set(err, STATUS_INVALID, "group %s: %" PRIu64 " along axis %d cannot be even parts of %d members",
+                       group->spec.name, recv->shape.dim[axis], axis, work->size);
+    if (st == STATUS_OK) {
+        counts = calloc((size_t)work->size, sizeof *counts);
+        if (!counts)
+            st = error_set(err, STATUS_NOMEM, "counts of %d members", work->size);
+    }
+    if (st == STATUS_OK) {
+        for (int i = 0; i < work->size; i++)
+            counts[i] = recv->shape.dim[axis] / (uint64_t)work->size;
+        st = plan_gather(group, work, axis, counts, err);
+    }
+    free(counts);
+    return submit(group, work, st, ret, err);
+}
+
+static enum status plan_alltoall(struct group *group, struct collective *work, int axis, const uint64_t *send_counts,
+                                 const uint64_t *recv_counts, struct error *err)
+{
+    enum status st = check_slabs(group, work, axis, err);
+
+    if (st == STATUS_OK && work->send == work->recv)
+        st = error_set(err, STATUS_INVALID, "group %s: variable_all_to_all cannot work in place", group->spec.name);
+    if (st == STATUS_OK)
+        st = layout_init(&work->to, send_counts, work->size, err);
+    if (st == STATUS_OK)
+        st = layout_init(&work->from, recv_counts, work->size, err);
+    if (st == STATUS_OK)
+        st = check_counts(group, &work->to, "send", work->send->shape.dim[axis], err);
+    if (st == STATUS_OK)
+        st = check_counts(group, &work->from, "receive", work->recv->shape.dim[axis], err);
+    if (st == STATUS_OK && send_counts[work->rank] != recv_counts[work->rank])
+        st = error_set(err, STATUS_INVALID, "group %s: member %d sends itself %" PRIu64 " and expects %" PRIu64,
+                       group->spec.name, work->rank, send_counts[work->rank], recv_counts[work->rank]);
+    if (st != STATUS_OK)
+        return st;
+    work->shape.dim[axis] = 0;
+    work->algorithm = work->size <= DIRECT_MEMBERS ? &alltoall_direct : &alltoall_pairwise;
+    if (work->size > DIRECT_MEMBERS && work->full)
+        work->vote = &alltoall_vote;
+    return STATUS_OK;
+}
+
+enum status group_variable_all_to_all(struct group *group, struct tensor *send, struct tensor *recv, int axis,
+                                      const uint64_t *send_counts, const uint64_t *recv_counts,
+                                      struct completion **ret, struct error *err)
+{
+    struct collective *work = NULL;
+    enum status st = prepare(group, OPERATION_VARIABLE_ALL_TO_ALL, send, recv, &work, err);
+
+    if (st == STATUS_OK)
+        st = plan_alltoall(group, work, axis, send_counts, recv_counts, err);
+    return submit(group, work, st, ret, err);
+}
+
+enum status group_broadcast(struct group *group, struct tensor *tensor, int root, struct completion **ret,
+                            struct error *err)
+{
+    struct collective *work = NULL;
+    enum status st = prepare(group, OPERATION_BROADCAST, tensor, tensor, &work, err);
+
+    if (st == STATUS_OK && (root < 0 || root >= work->size))
+        st = error_set(err, STATUS_INVALID, "group %s: root %d among %d members", group->spec.name, root, work->size);
+    if (st == STATUS_OK) {
+        work->root = root;
+        work->algorithm = work->size <= BROADCAST_MEMBERS ? &broadcast_direct : &broadcast_tree;
+        work->vote = work->size > BROADCAST_MEMBERS && work->full ? &vote_tree : NULL;
+    }
+    return submit(group, work, st, ret, err);
+}
+
+enum status group_barrier(struct group *group, struct completion **ret, struct error *err)
+{
+    struct collective *work = NULL;
+    enum status st = prepare(group, OPERATION_BARRIER, NULL, NULL, &work, err);
+
+    if (st == STATUS_OK)
+        work->algorithm = &agreement_dissemination;
+    return submit(group, work, st, ret, err);
+}
+
+enum status group_failure_agreement(struct group *group, uint32_t flags, struct completion **ret, struct error *err)
+{
+    struct collective *work = NULL;
+    enum status st = prepare(group, OPERATION_FAILURE_AGREEMENT, NULL, NULL, &work, err);
+
+    if (st == STATUS_OK) {
+        work->flags = flags;
+        work->algorithm = &agreement_dissemination;
+    }
+    return submit(group, work, st, ret, err);
+}

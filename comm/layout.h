@@ -1,0 +1,52 @@
+/* Where each member's part of a tensor lies along one axis: offsets and strided copies.
+ *
+ * Even and uneven gathers and the all-to-all share it. */
+#ifndef COMM_LAYOUT_H
+#define COMM_LAYOUT_H
+
+#include "base/tensor.h"
+
+/* Offsets along an axis: start[0] = 0, start[size] = the total. */
+struct layout {
+    int size;
+    uint64_t *start; /* [size + 1] */
+};
+
+/* STATUS_OVERFLOW when the counts' sum overflows, STATUS_NOMEM. */
+enum status layout_init(struct layout *layout, const uint64_t *counts, int size, struct error *err);
+void layout_done(struct layout *layout);
+
+static inline uint64_t layout_count(const struct layout *layout, int member)
+{
+    return layout->start[member + 1] - layout->start[member];
+}
+
+static inline uint64_t layout_total(const struct layout *layout)
+{
+    return layout->start[layout->size];
+}
+
+/* A tensor seen along one axis: outer x extent x inner bytes. */
+struct slab {
+    size_t outer;
+    size_t extent;
+    size_t inner_bytes;
+};
+
+/* STATUS_INVALID: no such axis; STATUS_OVERFLOW. */
+enum status slab_of(const struct shape *shape, enum dtype dtype, int axis, struct slab *ret, struct error *err);
+
+/* Bytes of count extents. */
+static inline size_t slab_bytes(const struct slab *slab, uint64_t count)
+{
+    return slab->outer * (size_t)count * slab->inner_bytes;
+}
+
+/* Copy count extents from start on out of (into) the tensor, from (to) contiguous memory.  Nothing is touched for
+ * zero bytes, so that pointers may then be NULL. */
+void slab_pack(const struct slab *slab, const unsigned char *tensor, uint64_t start, uint64_t count,
+               unsigned char *packed);
+void slab_unpack(const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count,
+                 const unsigned char *packed);
+
+#endif

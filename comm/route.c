@@ -1,0 +1,674 @@
+/* Routes: a pool of bundles at each end, transfers in order.
+ *
+ * A transfer is one frame a tensor, sent straight out of the bundle's memory and received straight into it.  Sends of
+ * several bundles may be in flight together; receipts come one after the other, as their expected headers follow from
+ * what came before. */
+#include "comm/route.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "comm/completion_private.h"
+#include "comm/framed.h"
+#include "comm/route_private.h"
+
+struct pooled {
+    struct bundle bundle; /* first */
+    struct pooled *next;  /* free ones */
+    bool lent;
+};
+
+struct route {
+    struct lane lane;
+    struct route_spec spec;
+    uint64_t digest;
+    struct pooled *pool; /* [spec.depth]; NULL at a rank that is neither end */
+    struct pooled *free;
+    bool held;           /* the transport keeps some of the pool's memory to the end of the process */
+    uint64_t sequence;   /* of the next transfer */
+    uint64_t last_epoch; /* received */
+    bool seen;           /* any frame has come, the last with */
+    uint64_t last_sequence;
+};
+
+struct transfer {
+    struct completion completion; /* first */
+    struct route *route;
+    struct pooled *bundle; /* a receive has none until it starts */
+    int tensor;            /* of a receive: the one under way */
+    bool open;             /* of a receive: its frame is being received */
+    bool any_epoch;
+    bool described;
+    bool taken;
+    route_describe *describe;
+    void *context;
+    struct shape shapes[ROUTE_MAX_TENSORS];
+    struct framed_receive receive;
+    struct framed_send sends[]; /* [tensor_count] of a send */
+};
+
+const struct route_spec *route_spec(const struct route *route)
+{
+    return &route->spec;
+}
+
+/* The range of one dimension, with that of the extent that it is tied to. */
+static void dim_range(const struct route_spec *spec, const struct dim_spec *dim, uint64_t *low, uint64_t *high)
+{
+    *low = dim->low;
+    *high = dim->high;
+    if (dim->extent < 0)
+        return;
+    *low = *low > spec->extents[dim->extent].low ? *low : spec->extents[dim->extent].low;
+    *high = *high < spec->extents[dim->extent].high ? *high : spec->extents[dim->extent].high;
+}
+
+static enum status check_tensor_spec(const struct route_spec *spec, const struct tensor_spec *tensor,
+                                     struct error *err)
+{
+    size_t role = strlen(tensor->role);
+
+    if (!role || role > ROUTE_ROLE_BYTES)
+        return error_set(err, STATUS_INVALID, "route %s: a role of %zu bytes, 1 to %d are allowed", spec->name, role,
+                         ROUTE_ROLE_BYTES);
+    if (!dtype_bytes(tensor->dtype) || tensor->ndim < 0 || tensor->ndim > TENSOR_MAX_NDIM)
+        return error_set(err, STATUS_INVALID, "route %s, tensor %s: dtype number %d, %d dimensions", spec->name,
+                         tensor->role, (int)tensor->dtype, tensor->ndim);
+    for (int i = 0; i < tensor->ndim; i++) {
+        const struct dim_spec *dim = &tensor->dim[i];
+        uint64_t low = 0;
+        uint64_t high = 0;
+
+        if (dim->extent >= spec->extent_count)
+            return error_set(err, STATUS_INVALID, "route %s, tensor %s: extent number %d of %d", spec->name,
+                             tensor->role, dim->extent, spec->extent_count);
+        dim_range(spec, dim, &low, &high);
+        if (low > high)
+            return error_set(err, STATUS_INVALID, "route %s, tensor %s: dimension %d from %" PRIu64 " to %" PRIu64,
+                             spec->name, tensor->role, i, low, high);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_spec(const struct session *session, const struct route_spec *spec, struct error *err)
+{
+    enum status st = STATUS_OK;
+
+    if (spec->from < 0 || spec->to < 0 || spec->from >= session->size || spec->to >= session->size ||
+        spec->from == spec->to)
+        return error_set(err, STATUS_INVALID, "route %s: from rank %d to rank %d of %d", spec->name, spec->from,
+                         spec->to, session->size);
+    if (spec->tensor_count < 1 || spec->tensor_count > ROUTE_MAX_TENSORS || spec->extent_count < 0 ||
+        spec->extent_count > ROUTE_MAX_EXTENTS)
+        return error_set(err, STATUS_INVALID, "route %s: %d tensors (1 to %d), %d extents (at most %d)", spec->name,
+                         spec->tensor_count, ROUTE_MAX_TENSORS, spec->extent_count, ROUTE_MAX_EXTENTS);
+    if (spec->depth < 1 || spec->depth > 64)
+        return error_set(err, STATUS_INVALID, "route %s: depth %d, 1 to 64 are allowed", spec->name, spec->depth);
+    for (int t = 0; t < spec->tensor_count && st == STATUS_OK; t++)
+        st = check_tensor_spec(spec, &spec->tensors[t], err);
+    return st;
+}
+
+/* One bundle with memory for the largest extents. */
+static enum status create_bundle(const struct route_spec *spec, struct bundle *bundle, struct error *err)
+{
+    for (int t = 0; t < spec->tensor_count; t++) {
+        const struct tensor_spec *tensor = &spec->tensors[t];
+        struct shape shape = {.ndim = tensor->ndim};
+        enum status st;
+
+        for (int i = 0; i < tensor->ndim; i++) {
+            uint64_t low = 0;
+
+            dim_range(spec, &tensor->dim[i], &low, &shape.dim[i]);
+        }
+        st = tensor_create(tensor->dtype, &shape, &bundle->tensor[t], err);
+        if (st != STATUS_OK)
+            return error_wrap(err, st, "route %s, tensor %s", spec->name, tensor->role);
+        bundle->count = t + 1;
+    }
+    return STATUS_OK;
+}
+
+static enum status create_pool(struct route *route, struct error *err)
+{
+    enum status st = STATUS_OK;
+
+    route->pool = calloc((size_t)route->spec.depth, sizeof *route->pool);
+    if (!route->pool)
+        return error_set(err, STATUS_NOMEM, "the pool of route %s", route->spec.name);
+    for (int i = 0; i < route->spec.depth && st == STATUS_OK; i++) {
+        st = create_bundle(&route->spec, &route->pool[i].bundle, err);
+        route->pool[i].next = route->free;
+        route->free = &route->pool[i];
+    }
+    return st;
+}
+
+enum status route_create(struct session *session, const struct route_spec *spec, struct route **ret, struct error *err)
+{
+    struct route *route = NULL;
+    enum status st = check_spec(session, spec, err);
+
+    if (st != STATUS_OK)
+        return st;
+    route = calloc(1, sizeof *route);
+    if (!route)
+        return error_set(err, STATUS_NOMEM, "route %s", spec->name);
+    route->lane = (struct lane){.session = session, .id = spec->id, .kind = "route", .name = spec->name};
+    route->spec = *spec;
+    route->digest = route_spec_digest(spec);
+    if (session->rank == spec->from || session->rank == spec->to)
+        st = create_pool(route, err);
+    if (st != STATUS_OK) {
+        route_destroy(route);
+        return st;
+    }
+    *ret = route;
+    return STATUS_OK;
+}
+
+void route_close(struct route *route)
+{
+    route->held = !lane_close(&route->lane);
+}
+
+void route_destroy(struct route *route)
+{
+    if (!route)
+        return;
+    for (int i = 0; route->pool && !route->held && i < route->spec.depth; i++) {
+        for (int t = 0; t < route->pool[i].bundle.count; t++)
+            tensor_release(route->pool[i].bundle.tensor[t]);
+    }
+    if (!route->held)
+        free(route->pool);
+    free(route);
+}
+
+static void give_back(struct route *route, struct pooled *pooled)
+{
+    if (!pooled)
+        return;
+    CHECK(pooled->lent);
+    pooled->lent = false;
+    pooled->next = route->free;
+    route->free = pooled;
+}
+
+static struct pooled *take_free(struct route *route)
+{
+    struct pooled *pooled = route->free;
+
+    if (pooled) {
+        route->free = pooled->next;
+        pooled->lent = true;
+    }
+    return pooled;
+}
+
+static enum status check_end(const struct route *route, bool sender, struct error *err)
+{
+    int end = sender ? route->spec.from : route->spec.to;
+
+    if (route->lane.session->rank == end)
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "rank %d cannot %s on route %s (rank %d to rank %d)",
+                     route->lane.session->rank, sender ? "send" : "receive", route->spec.name, route->spec.from,
+                     route->spec.to);
+}
+
+/* Does this shape fit the schema, and agree with the extents that earlier tensors have fixed? */
+static enum status check_shape(const struct route *route, int tensor, const struct shape *shape, uint64_t *extents,
+                               bool *fixed, struct error *err)
+{
+    const struct tensor_spec *spec = &route->spec.tensors[tensor];
+
+    if (shape->ndim != spec->ndim)
+        return error_set(err, STATUS_INVALID, "route %s, tensor %s: %d dimensions, the plan says %d", route->spec.name,
+                         spec->role, shape->ndim, spec->ndim);
+    for (int i = 0; i < spec->ndim; i++) {
+        int extent = spec->dim[i].extent;
+        uint64_t low = 0;
+        uint64_t high = 0;
+
+        dim_range(&route->spec, &spec->dim[i], &low, &high);
+        if (shape->dim[i] < low || shape->dim[i] > high)
+            return error_set(err, STATUS_INVALID,
+                             "route %s, tensor %s: dimension %d is %" PRIu64 ", the plan says %" PRIu64 " to %" PRIu64,
+                             route->spec.name, spec->role, i, shape->dim[i], low, high);
+        if (extent < 0)
+            continue;
+        if (fixed[extent] && extents[extent] != shape->dim[i])
+            return error_set(err, STATUS_INVALID,
+                             "route %s, tensor %s: dimension %d is %" PRIu64 ", but %s is %" PRIu64
+                             " elsewhere in the bundle",
+                             route->spec.name, spec->role, i, shape->dim[i], route->spec.extents[extent].name,
+                             extents[extent]);
+        fixed[extent] = true;
+        extents[extent] = shape->dim[i];
+    }
+    return STATUS_OK;
+}
+
+static enum status check_shapes(const struct route *route, const struct shape *shapes, struct error *err)
+{
+    uint64_t extents[ROUTE_MAX_EXTENTS];
+    bool fixed[ROUTE_MAX_EXTENTS] = {false};
+    enum status st = STATUS_OK;
+
+    for (int t = 0; t < route->spec.tensor_count && st == STATUS_OK; t++)
+        st = check_shape(route, t, &shapes[t], extents, fixed, err);
+    return st;
+}
+
+static struct frame tensor_frame(const struct route *route, const struct transfer *transfer, int tensor,
+                                 const struct shape *shape)
+{
+    return (struct frame){.kind = FRAME_ROUTE,
+                          .object_id = route->spec.id,
+                          .operation = OPERATION_SEND_RECEIVE,
+                          .sequence = transfer->completion.sequence,
+                          .epoch = transfer->completion.epoch,
+                          .schema_digest = route->digest,
+                          .role_ordinal = (uint16_t)tensor,
+                          .role_count = (uint16_t)route->spec.tensor_count,
+                          .dtype = route->spec.tensors[tensor].dtype,
+                          .shape = *shape,
+                          .role = route->spec.tensors[tensor].role};
+}
+
+/* Tensors leave in order: the next one is posted when all pieces of this one are. */
+static enum status step_send(struct completion *completion, bool *ret_over, struct error *err)
+{
+    struct transfer *transfer = (struct transfer *)completion;
+    bool over = true;
+
+    for (int t = 0; t < transfer->route->spec.tensor_count; t++) {
+        enum status st = framed_send_step(&transfer->sends[t], completion->session, err);
+
+        if (st != STATUS_OK)
+            return st;
+        over = over && transfer->sends[t].over;
+        if (!framed_send_posted(&transfer->sends[t]))
+            break;
+    }
+    if (over) {
+        give_back(transfer->route, transfer->bundle);
+        transfer->bundle = NULL;
+    }
+    *ret_over = over;
+    return STATUS_OK;
+}
+
+static bool posted_send(const struct completion *completion)
+{
+    const struct transfer *transfer = (const struct transfer *)completion;
+
+    for (int t = 0; t < transfer->route->spec.tensor_count; t++) {
+        if (!framed_send_posted(&transfer->sends[t]))
+            return false;
+    }
+    return true;
+}
+
+static bool let_go_send(struct completion *completion)
+{
+    struct transfer *transfer = (struct transfer *)completion;
+    bool all = true;
+
+    for (int t = 0; t < transfer->route->spec.tensor_count; t++)
+        all = framed_send_let_go(&transfer->sends[t], completion->session) && all;
+    return all;
+}
+
+static int peer_send(const struct completion *completion)
+{
+    return ((const struct transfer *)completion)->route->spec.to;
+}
+
+static void destroy(struct completion *completion)
+{
+    struct transfer *transfer = (struct transfer *)completion;
+
+    if (!transfer->taken)
+        give_back(transfer->route, transfer->bundle);
+    if (completion->kind->posted) {
+        for (int t = 0; t < transfer->route->spec.tensor_count; t++)
+            framed_send_done(&transfer->sends[t]);
+    }
+    framed_receive_done(&transfer->receive);
+    free(transfer);
+}
+
+static const struct work_kind send_kind = {
+    .step = step_send, .posted = posted_send, .let_go = let_go_send, .peer = peer_send, .destroy = destroy};
+
+/* Shapes of tensors 1.. out of the contents of tensor 0. */
+static enum status describe(struct transfer *transfer, struct error *err)
+{
+    const struct route *route = transfer->route;
+    enum status st = transfer->describe(transfer->context, transfer->bundle->bundle.tensor[0], transfer->shapes, err);
+
+    transfer->described = true;
+    if (st == STATUS_OK)
+        st = check_shapes(route, transfer->shapes, err);
+    if (st == STATUS_OK)
+        return st;
+    return error_wrap(err, st, "route %s (rank %d to rank %d), sequence %" PRIu64, route->spec.name, route->spec.from,
+                      route->spec.to, transfer->completion.sequence);
+}
+
+/* Expect the frame of the next tensor. */
+static enum status open_receive(struct transfer *transfer, struct error *err)
+{
+    struct route *route = transfer->route;
+    int t = transfer->tensor;
+    struct tensor *tensor = transfer->bundle->bundle.tensor[t];
+    enum status st = STATUS_OK;
+
+    if (t && transfer->describe && !transfer->described)
+        st = describe(transfer, err);
+    if (st == STATUS_OK)
+        st = tensor_reshape(tensor, route->spec.tensors[t].dtype, &transfer->shapes[t], err);
+    if (st != STATUS_OK)
+        return st;
+    if (transfer->any_epoch && !t)
+        transfer->completion.epoch = route->last_epoch;
+    transfer->receive = (struct framed_receive){.frame = tensor_frame(route, transfer, t, &transfer->shapes[t]),
+                                                .tag = route->spec.id,
+                                                .peer = route->spec.from,
+                                                .any_epoch = transfer->any_epoch && !t,
+                                                .payload = tensor->data,
+                                                .payload_bytes = tensor->bytes,
+                                                .lane = &route->lane};
+    transfer->open = true;
+    return STATUS_OK;
+}
+
+static enum status move_receive(struct transfer *transfer, struct error *err)
+{
+    struct route *route = transfer->route;
+    struct framed_receive *receive = &transfer->receive;
+    enum status st = framed_receive_step(receive, transfer->completion.session, err);
+
+    if (receive->seen) {
+        route->seen = true;
+        route->last_sequence = receive->last_sequence;
+    }
+    if (st != STATUS_OK || !receive->over)
+        return st;
+    transfer->completion.epoch = receive->frame.epoch;
+    route->last_epoch = receive->frame.epoch;
+    transfer->completion.session->epoch = receive->frame.epoch;
+    framed_receive_done(receive);
+    transfer->open = false;
+    transfer->tensor++;
+    return STATUS_OK;
+}
+
+static enum status step_receive(struct completion *completion, bool *ret_over, struct error *err)
+{
+    struct transfer *transfer = (struct transfer *)completion;
+
+    if (!transfer->bundle)
+        transfer->bundle = take_free(transfer->route);
+    while (transfer->bundle && transfer->tensor < transfer->route->spec.tensor_count) {
+        enum status st = STATUS_OK;
+
+        if (!transfer->open)
+            st = open_receive(transfer, err);
+        if (st == STATUS_OK)
+            st = move_receive(transfer, err);
+        if (st != STATUS_OK || transfer->open)
+            return st;
+    }
+    *ret_over = transfer->tensor == transfer->route->spec.tensor_count;
+    return STATUS_OK;
+}
+
+static bool let_go_receive(struct completion *completion)
+{
+    return framed_receive_let_go(&((struct transfer *)completion)->receive, completion->session);
+}
+
+static int peer_receive(const struct completion *completion)
+{
+    return ((const struct transfer *)completion)->route->spec.from;
+}
+
+static void hint_receive(const struct completion *completion, struct text *out)
+{
+    const struct route *route = ((const struct transfer *)completion)->route;
+
+    text_add(out, "; route %s expected sequence %" PRIu64, route->spec.name, completion->sequence);
+    if (route->seen)
+        text_add(out, ", last seen %" PRIu64, route->last_sequence);
+    else
+        text_add(out, ", none seen");
+}
+
+static const struct work_kind receive_kind = {.step = step_receive,
+                                              .let_go = let_go_receive,
+                                              .peer = peer_receive,
+                                              .hint = hint_receive,
+                                              .destroy = destroy};
+
+static bool any_free(void *context)
+{
+    return ((const struct route *)context)->free != NULL;
+}
+
+enum status route_acquire(struct route *route, struct bundle **ret, struct error *err)
+{
+    struct session *session = route->lane.session;
+    enum status st = check_end(route, true, err);
+
+    if (st != STATUS_OK)
+        return st;
+    session_lock(session);
+    st = lane_check(&route->lane, err);
+    if (st == STATUS_OK && !route->free)
+        st = session_wait(session, route->lane.first, any_free, route, DEADLINE_NONE, err);
+    if (st == STATUS_OK)
+        *ret = &take_free(route)->bundle;
+    session_unlock(session);
+    return st;
+}
+
+static struct transfer *create_transfer(struct route *route, const struct work_kind *kind, int sends, uint64_t epoch)
+{
+    struct transfer *transfer = calloc(1, sizeof *transfer + (size_t)sends * sizeof transfer->sends[0]);
+
+    if (!transfer)
+        return NULL;
+    transfer->completion.session = route->lane.session;
+    transfer->completion.kind = kind;
+    transfer->completion.operation = OPERATION_SEND_RECEIVE;
+    transfer->completion.epoch = epoch;
+    transfer->route = route;
+    return transfer;
+}
+
+/* What is posted must be what the schema says: shapes, and the dtype that the pool made. */
+static enum status check_bundle(const struct route *route, const struct bundle *bundle, struct shape *shapes,
+                                struct error *err)
+{
+    for (int t = 0; t < bundle->count; t++) {
+        if (bundle->tensor[t]->dtype != route->spec.tensors[t].dtype)
+            return error_set(err, STATUS_INVALID, "route %s, tensor %s: %s, the plan says %s", route->spec.name,
+                             route->spec.tensors[t].role, dtype_name(bundle->tensor[t]->dtype),
+                             dtype_name(route->spec.tensors[t].dtype));
+        shapes[t] = bundle->tensor[t]->shape;
+    }
+    return check_shapes(route, shapes, err);
+}
+
+static enum status init_sends(struct transfer *transfer, struct error *err)
+{
+    const struct route *route = transfer->route;
+    enum status st = STATUS_OK;
+
+    for (int t = 0; t < route->spec.tensor_count && st == STATUS_OK; t++) {
+        struct tensor *tensor = transfer->bundle->bundle.tensor[t];
+
+        transfer->sends[t] = (struct framed_send){.frame = tensor_frame(route, transfer, t, &transfer->shapes[t]),
+                                                  .tag = route->spec.id,
+                                                  .peer_count = 1,
+                                                  .peers = &route->spec.to,
+                                                  .payload = tensor->data,
+                                                  .payload_bytes = tensor->bytes};
+        transfer->completion.bytes += tensor->bytes;
+        st = framed_send_init(&transfer->sends[t], err);
+    }
+    return st;
+}
+
+enum status route_send(struct route *route, struct bundle *bundle, uint64_t epoch, struct completion **ret,
+                       struct error *err)
+{
+    struct session *session = route->lane.session;
+    struct transfer *transfer = NULL;
+    bool skip = false;
+    enum status st = check_end(route, true, err);
+
+    if (st != STATUS_OK)
+        return st;
+    transfer = create_transfer(route, &send_kind, route->spec.tensor_count, epoch);
+    if (!transfer)
+        return error_set(err, STATUS_NOMEM, "a transfer on route %s", route->spec.name);
+    st = check_bundle(route, bundle, transfer->shapes, err);
+    session_lock(session);
+    if (st == STATUS_OK)
+        st = lane_check(&route->lane, err);
+    if (st == STATUS_OK)
+        st = session_admit(session, &skip, err);
+    transfer->completion.sequence = route->sequence;
+    transfer->bundle = (struct pooled *)bundle;
+    if (st == STATUS_OK)
+        st = init_sends(transfer, err);
+    if (st != STATUS_OK) {
+        transfer->bundle = NULL;
+        destroy(&transfer->completion);
+        session_unlock(session);
+        return st;
+    }
+    CHECK(transfer->bundle->lent);
+    route->sequence++;
+    session->epoch = epoch;
+    if (skip) {
+        give_back(route, transfer->bundle);
+        transfer->bundle = NULL;
+        lane_skip(&route->lane, &transfer->completion);
+    } else {
+        lane_submit(&route->lane, &transfer->completion);
+    }
+    *ret = &transfer->completion;
+    session_unlock(session);
+    return STATUS_OK;
+}
+
+/* With a description only tensor 0's shape is known, and the plan must have fixed it. */
+static enum status expect_shapes(const struct route *route, const struct shape *shapes, bool described,
+                                 struct shape *ret, struct error *err)
+{
+    const struct tensor_spec *first = &route->spec.tensors[0];
+
+    if (!described && !shapes)
+        return error_set(err, STATUS_INVALID, "route %s: no shapes to expect", route->spec.name);
+    if (!described) {
+        memcpy(ret, shapes, (size_t)route->spec.tensor_count * sizeof *ret);
+        return check_shapes(route, ret, err);
+    }
+    ret[0].ndim = first->ndim;
+    for (int i = 0; i < first->ndim; i++) {
+        uint64_t low = 0;
+
+        dim_range(&route->spec, &first->dim[i], &low, &ret[0].dim[i]);
+        if (low != ret[0].dim[i])
+            return error_set(err, STATUS_INVALID, "route %s, tensor %s describes the others, but dimension %d is open",
+                             route->spec.name, first->role, i);
+    }
+    return STATUS_OK;
+}
+
+/* A receipt that a rehearsed fault leaves out: zeros in the largest shapes. */
+static enum status receive_nothing(struct transfer *transfer, struct error *err)
+{
+    struct route *route = transfer->route;
+
+    transfer->bundle = take_free(route);
+    if (!transfer->bundle)
+        return error_set(err, STATUS_NOMEM, "route %s: every bundle is in use", route->spec.name);
+    for (int t = 0; t < route->spec.tensor_count; t++) {
+        struct tensor *tensor = transfer->bundle->bundle.tensor[t];
+
+        memset(tensor->data, 0, tensor->capacity_bytes);
+    }
+    return STATUS_OK;
+}
+
+enum status route_receive(struct route *route, const struct shape *shapes, route_describe *describe_bundle,
+                          void *context, uint64_t epoch, struct completion **ret, struct error *err)
+{
+    struct session *session = route->lane.session;
+    struct transfer *transfer = NULL;
+    bool skip = false;
+    enum status st = check_end(route, false, err);
+
+    if (st != STATUS_OK)
+        return st;
+    transfer = create_transfer(route, &receive_kind, 0, epoch == EPOCH_ANY ? 0 : epoch);
+    if (!transfer)
+        return error_set(err, STATUS_NOMEM, "a transfer on route %s", route->spec.name);
+    transfer->any_epoch = epoch == EPOCH_ANY;
+    transfer->describe = describe_bundle;
+    transfer->context = context;
+    st = expect_shapes(route, shapes, describe_bundle != NULL, transfer->shapes, err);
+    session_lock(session);
+    if (st == STATUS_OK)
+        st = lane_check(&route->lane, err);
+    if (st == STATUS_OK)
+        st = session_admit(session, &skip, err);
+    if (st == STATUS_OK && skip)
+        st = receive_nothing(transfer, err);
+    if (st != STATUS_OK) {
+        destroy(&transfer->completion);
+        session_unlock(session);
+        return st;
+    }
+    transfer->completion.sequence = route->sequence++;
+    if (skip)
+        lane_skip(&route->lane, &transfer->completion);
+    else
+        lane_submit(&route->lane, &transfer->completion);
+    *ret = &transfer->completion;
+    session_unlock(session);
+    return STATUS_OK;
+}
+
+struct bundle *route_take(struct completion *completion, uint64_t *ret_epoch)
+{
+    struct transfer *transfer = (struct transfer *)completion;
+    struct bundle *bundle = NULL;
+
+    session_lock(completion->session);
+    CHECK(completion->kind == &receive_kind && completion->state == COMPLETION_DONE && !transfer->taken);
+    transfer->taken = true;
+    bundle = &transfer->bundle->bundle;
+    if (ret_epoch)
+        *ret_epoch = completion->epoch;
+    session_unlock(completion->session);
+    return bundle;
+}
+
+void route_return(struct route *route, struct bundle *bundle)
+{
+    if (!bundle)
+        return;
+    session_lock(route->lane.session);
+    give_back(route, (struct pooled *)bundle);
+    session_unlock(route->lane.session);
+}

@@ -1,0 +1,73 @@
+/* The operations' words, and the digest of a bundle's schema. */
+#include "comm/spec.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/bytes.h"
+
+static const char *const names[OPERATION_COUNT] = {
+    [OPERATION_NONE] = "none",
+    [OPERATION_ALL_REDUCE_SUM] = "all_reduce_sum",
+    [OPERATION_ALL_GATHER_EVEN] = "all_gather_even",
+    [OPERATION_ALL_GATHER_UNEVEN] = "all_gather_uneven",
+    [OPERATION_VARIABLE_ALL_TO_ALL] = "variable_all_to_all",
+    [OPERATION_BROADCAST] = "broadcast",
+    [OPERATION_BARRIER] = "barrier",
+    [OPERATION_FAILURE_AGREEMENT] = "failure_agreement",
+    [OPERATION_SEND_RECEIVE] = "send_receive",
+};
+
+const char *operation_name(enum operation operation)
+{
+    return (unsigned)operation < OPERATION_COUNT ? names[operation] : "unknown";
+}
+
+enum operation operation_from_name(const char *name)
+{
+    for (int i = OPERATION_NONE + 1; i < OPERATION_COUNT; i++) {
+        if (!strcmp(name, names[i]))
+            return (enum operation)i;
+    }
+    return OPERATION_NONE;
+}
+
+/* Each part's digest is seeded with what came before it. */
+static void digest_number(uint64_t *digest, uint64_t value)
+{
+    unsigned char bytes[8];
+
+    put_u64(bytes, value);
+    *digest = XXH3_64bits_withSeed(bytes, sizeof bytes, *digest);
+}
+
+static void digest_text(uint64_t *digest, const char *text)
+{
+    *digest = XXH3_64bits_withSeed(text, strlen(text), *digest);
+}
+
+uint64_t route_spec_digest(const struct route_spec *spec)
+{
+    uint64_t digest = 0;
+
+    digest_number(&digest, (uint64_t)spec->tensor_count);
+    for (int t = 0; t < spec->tensor_count; t++) {
+        const struct tensor_spec *tensor = &spec->tensors[t];
+
+        digest_text(&digest, tensor->role);
+        digest_number(&digest, tensor->dtype);
+        digest_number(&digest, (uint64_t)tensor->ndim);
+        for (int i = 0; i < tensor->ndim; i++) {
+            digest_number(&digest, tensor->dim[i].low);
+            digest_number(&digest, tensor->dim[i].high);
+            digest_number(&digest, (uint64_t)(int64_t)tensor->dim[i].extent);
+        }
+    }
+    digest_number(&digest, (uint64_t)spec->extent_count);
+    for (int i = 0; i < spec->extent_count; i++) {
+        digest_text(&digest, spec->extents[i].name);
+        digest_number(&digest, spec->extents[i].low);
+        digest_number(&digest, spec->extents[i].high);
+    }
+    return digest;
+}
