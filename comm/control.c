@@ -92,12 +92,19 @@ static void spread_poison(struct control *control)
     control_tell_neighbours(control, CONTROL_POISON, data, cause_encode(&control->cause, data));
 }
 
-void control_poison(struct control *control, const struct cause *cause)
+void control_adopt(struct control *control, const struct cause *cause)
 {
     if (control->poisoned)
         return;
     control->poisoned = true;
     control->cause = *cause;
+}
+
+void control_poison(struct control *control, const struct cause *cause)
+{
+    if (control->poisoned)
+        return;
+    control_adopt(control, cause);
     if (!control->cause.time_ns)
         control->cause.time_ns = clock_ns() - control->start_ns;
     spread_poison(control);
@@ -118,8 +125,7 @@ static enum status take_poison(struct control *control, const struct parcel *par
             control_consider(control, &cause);
         return st;
     }
-    control->poisoned = true;
-    control->cause = cause;
+    control_adopt(control, &cause);
     if (control->size > CONTROL_DIRECT_RANKS)
         spread_poison(control);
     return STATUS_OK;

@@ -51,6 +51,8 @@ enum status control_poll(struct control *control, struct error *err);
 
 /* Record a failure of this rank (the first wins) and tell everybody. */
 void control_poison(struct control *control, const struct cause *cause);
+/* Record a failure that every rank learns by itself (the verdict of a consensus): nobody is told. */
+void control_adopt(struct control *control, const struct cause *cause);
 /* The first failure known here, own or foreign; NULL: none. */
 const struct cause *control_poisoned(const struct control *control);
 

@@ -49,10 +49,7 @@ void control_take_settle(struct control *control, int peer, const struct claim *
         control->best.cause = claim->cause;
     if (lower)
         control->best.rank = claim->rank;
-    if (!control->poisoned) {
-        control->poisoned = true;
-        control->cause = claim->cause;
-    }
+    control_adopt(control, &claim->cause);
     if (control->settling && (better || lower))
         send_claim(control, CONTROL_SETTLE, &control->best);
 }
@@ -63,10 +60,7 @@ void control_take_verdict(struct control *control, const struct claim *claim)
         return;
     control->has_verdict = true;
     control->verdict = *claim;
-    if (!control->poisoned) {
-        control->poisoned = true;
-        control->cause = claim->cause;
-    }
+    control_adopt(control, &claim->cause);
     if (control->size > CONTROL_DIRECT_RANKS)
         send_claim(control, CONTROL_VERDICT, claim);
 }
