@@ -336,7 +336,7 @@ static enum status adopt(struct session *session, enum status st, const char *se
 
     if (st == STATUS_OK)
         return st;
-    (void)snprintf(cause.text, sizeof cause.text, "%s", sentence);
+    (void)snprintf(cause.text, sizeof cause.text, "%.1535s", sentence);
     control_adopt(session->control, &cause);
     return session_failed(session, err);
 }

@@ -1,0 +1,189 @@
+/* The flight recorder's file and cause.json. */
+#include <check.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/cause.h"
+#include "comm/recorder.h"
+
+static char folder[] = "/tmp/ferry-recorder-XXXXXX";
+static struct recorder_view view;
+
+static void make_folder(void)
+{
+    (void)strcpy(folder, "/tmp/ferry-recorder-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    char path[128];
+
+    (void)snprintf(path, sizeof path, "%s/rank-000003.recorder", folder);
+    unlink(path);
+    (void)snprintf(path, sizeof path, "%s/cause.json", folder);
+    unlink(path);
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+
+static void load(void)
+{
+    char path[128];
+    struct error err = {0};
+
+    ck_assert_int_eq(recorder_path(folder, 3, path, sizeof path), STATUS_OK);
+    ck_assert_msg(recorder_load(path, &view, &err) == STATUS_OK, "%s", err.text);
+}
+
+START_TEST(what_a_killed_process_did_last_can_be_read)
+{
+    pid_t child = fork();
+    int status;
+
+    if (child == 0) {
+        struct recorder *recorder = NULL;
+        struct record record = {.operation = OPERATION_BARRIER, .object_name = "world/0", .peer = -1, .sequence = 9};
+        struct wait_state state = {.waiting = true, .peer = 2, .phase = "step 7"};
+
+        if (recorder_open(folder, 3, 4, &recorder, NULL))
+            _exit(1);
+        recorder_end(recorder, recorder_post(recorder, &record), STATUS_OK);
+        record.sequence = 10;
+        (void)recorder_post(recorder, &record);
+        recorder_state(recorder, &state);
+        raise(SIGKILL);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFSIGNALED(status));
+    load();
+    ck_assert_int_eq(view.rank, 3);
+    ck_assert_int_eq(view.size, 4);
+    ck_assert_int_eq(view.pid, child);
+    ck_assert_int_eq(view.count, 2);
+    ck_assert_int_eq(view.records[0].state, RECORD_DONE);
+    ck_assert_int_eq(view.records[1].state, RECORD_POSTED);
+    ck_assert_uint_eq(view.records[1].sequence, 10);
+    ck_assert_int_eq(view.state.peer, 2);
+    ck_assert_str_eq(view.state.phase, "step 7");
+}
+END_TEST
+
+START_TEST(the_ring_keeps_the_last_records_in_order)
+{
+    struct recorder *recorder = NULL;
+    struct record record = {.operation = OPERATION_SEND_RECEIVE, .peer = 1};
+    struct error err = {0};
+    uint64_t first;
+
+    ck_assert_int_eq(recorder_open(folder, 3, 4, &recorder, &err), STATUS_OK);
+    memset(record.object_name, 'x', sizeof record.object_name);
+    first = recorder_post(recorder, &record);
+    for (int i = 1; i < 1000; i++) {
+        record.sequence = (uint64_t)i;
+        recorder_end(recorder, recorder_post(recorder, &record), i == 999 ? STATUS_CORRUPT : STATUS_OK);
+    }
+    recorder_end(recorder, first, STATUS_CORRUPT);
+    load();
+    recorder_close(recorder);
+    ck_assert_int_eq(view.count, RECORDER_RECORDS);
+    ck_assert_uint_eq(view.records[0].number, 1000 - RECORDER_RECORDS);
+    ck_assert_int_eq(view.records[0].state, RECORD_DONE);
+    ck_assert_uint_eq(view.records[RECORDER_RECORDS - 1].sequence, 999);
+    ck_assert_int_eq(view.records[RECORDER_RECORDS - 1].status, STATUS_CORRUPT);
+    ck_assert_uint_eq(strlen(view.records[0].object_name), 63);
+}
+END_TEST
+
+START_TEST(a_cut_or_foreign_file_is_refused)
+{
+    struct recorder *recorder = NULL;
+    struct error err = {0};
+    char path[128];
+
+    ck_assert_int_eq(recorder_open(folder, 3, 4, &recorder, &err), STATUS_OK);
+    recorder_close(recorder);
+    ck_assert_int_eq(recorder_path(folder, 3, path, sizeof path), STATUS_OK);
+    ck_assert_int_eq(truncate(path, 2000), 0);
+    ck_assert_int_eq(recorder_load(path, &view, &err), STATUS_CORRUPT);
+    ck_assert_ptr_nonnull(strstr(err.text, path));
+    unlink(path);
+    ck_assert_int_eq(recorder_load(path, &view, &err), STATUS_STORAGE);
+    ck_assert_int_eq(recorder_open("/nonexistent", 3, 4, &recorder, &err), STATUS_STORAGE);
+    ck_assert_ptr_nonnull(strstr(err.text, "/nonexistent/rank-000003.recorder"));
+}
+END_TEST
+
+START_TEST(no_recorder_records_nothing)
+{
+    struct record record = {0};
+    struct wait_state state = {0};
+
+    recorder_end(NULL, recorder_post(NULL, &record), STATUS_OK);
+    recorder_state(NULL, &state);
+    recorder_close(NULL);
+}
+END_TEST
+
+START_TEST(the_first_cause_stays)
+{
+    struct cause first = {.status = STATUS_LOST, .rank = 2, .reporter = 2, .text = "rank 2 \"died\"\n\xc3\xa4\xff"};
+    struct cause second = {.status = STATUS_TIMEOUT, .rank = 1, .reporter = 0, .text = "later"};
+    char bytes[1024] = "";
+    char path[128];
+    int file;
+
+    ck_assert_int_eq(cause_save(folder, &first, "barrier on world/0", NULL), STATUS_OK);
+    ck_assert_int_eq(cause_save(folder, &second, NULL, NULL), STATUS_OK);
+    (void)snprintf(path, sizeof path, "%s/cause.json", folder);
+    file = open(path, O_RDONLY);
+    ck_assert_int_gt(read(file, bytes, sizeof bytes - 1), 0);
+    close(file);
+    ck_assert_ptr_nonnull(strstr(bytes, "\"status\": \"rank lost\""));
+    ck_assert_ptr_nonnull(strstr(bytes, "\"exit_code\": 8"));
+    ck_assert_ptr_nonnull(strstr(bytes, "\"text\": \"rank 2 \\\"died\\\"\\u000a\xc3\xa4\\ufffd\""));
+    ck_assert_ptr_nonnull(strstr(bytes, "\"last_operation\": \"barrier on world/0\""));
+}
+END_TEST
+
+START_TEST(what_was_found_explains_more_than_what_was_missed)
+{
+    struct cause found = {.status = STATUS_MISMATCH, .time_ns = 900, .reporter = 3};
+    struct cause lost = {.status = STATUS_LOST, .time_ns = 500, .reporter = 2};
+    struct cause late = {.status = STATUS_TIMEOUT, .time_ns = 100, .reporter = 1};
+    struct cause later = {.status = STATUS_TIMEOUT, .time_ns = 200, .reporter = 0};
+
+    ck_assert_int_lt(cause_compare(&found, &lost), 0);
+    ck_assert_int_lt(cause_compare(&lost, &late), 0);
+    ck_assert_int_lt(cause_compare(&late, &later), 0);
+    later.time_ns = 100;
+    ck_assert_int_gt(cause_compare(&late, &later), 0);
+    ck_assert_int_eq(cause_compare(&late, &late), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("recorder");
+    TCase *tests = tcase_create("recorder");
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    tcase_add_checked_fixture(tests, make_folder, remove_folder);
+    tcase_add_test(tests, what_a_killed_process_did_last_can_be_read);
+    tcase_add_test(tests, the_ring_keeps_the_last_records_in_order);
+    tcase_add_test(tests, a_cut_or_foreign_file_is_refused);
+    tcase_add_test(tests, no_recorder_records_nothing);
+    tcase_add_test(tests, the_first_cause_stays);
+    tcase_add_test(tests, what_was_found_explains_more_than_what_was_missed);
+    suite_add_tcase(suite, tests);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
