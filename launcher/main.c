@@ -1,0 +1,100 @@
+/* The `ferry` program: one table of commands. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "launcher/inspect_command.h"
+#include "launcher/plan_command.h"
+#include "launcher/version.h"
+#include "topology/topology.h"
+
+static int help_command(int argc, char **argv);
+static int version_command(int argc, char **argv);
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv); /* argv[0] is the name; returns the exit code */
+    const char *summary;
+} commands[] = {
+    {"plan", plan_command, "check a topology and show what it means for every rank, offline"},
+    {"inspect", inspect_command, "show what a checkpoint holds"},
+    {"version", version_command, "print the version"},
+    {"help", help_command, "explain a command: ferry help plan"},
+};
+
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+
+static const struct command *find(const char *name)
+{
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        if (!strcmp(commands[i].name, name))
+            return &commands[i];
+    }
+    return NULL;
+}
+
+static void usage(FILE *out)
+{
+    (void)fprintf(out, "usage: ferry COMMAND [OPTION...] [ARGUMENT]\n\n"
+                       "Launches one model across many processes and proves every hand-over.\n\n");
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        (void)fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
+    (void)fprintf(out, "\nExamples:\n"
+                       "  ferry plan topology.yaml\n"
+                       "  mpirun -n 4 ferry run topology.yaml\n"
+                       "\n`ferry COMMAND --help` explains a command.\n");
+}
+
+/* Exit code of a usage error: says which command may have been meant. */
+static int unknown_command(const char *name)
+{
+    const char *names[COMMAND_COUNT];
+    const char *nearest;
+
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        names[i] = commands[i].name;
+    nearest = topology_nearest(name, names, COMMAND_COUNT);
+    if (nearest)
+        log_error("usage: no command '%s'; did you mean '%s'?", name, nearest);
+    else
+        log_error("usage: no command '%s'; `ferry help` lists them", name);
+    return status_exit_code(STATUS_USAGE);
+}
+
+static int help_command(int argc, char **argv)
+{
+    char option[] = "--help";
+    const struct command *command = argc > 1 ? find(argv[1]) : NULL;
+
+    if (argc > 1 && !command)
+        return unknown_command(argv[1]);
+    if (!command || command->run == help_command || command->run == version_command) {
+        usage(stdout);
+        return 0;
+    }
+    return command->run(2, (char *[]){argv[1], option, NULL});
+}
+
+static int version_command(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    printf("ferry %s\n", FERRY_VERSION);
+    return fflush(stdout) ? status_exit_code(STATUS_STORAGE) : 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct command *command;
+
+    if (argc < 2) {
+        usage(stderr);
+        return status_exit_code(STATUS_USAGE);
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "-?"))
+        return help_command(1, argv + 1);
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
+        return version_command(1, argv + 1);
+    command = find(argv[1]);
+    return command ? command->run(argc - 1, argv + 1) : unknown_command(argv[1]);
+}

@@ -1,0 +1,147 @@
+/* argp's tables for the commands that work offline. */
+#include "launcher/options.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/status.h"
+
+enum { KEY_SET = 's', KEY_JSON = 'j', KEY_RANK = 'r', KEY_MODEL = 'm' };
+
+static const struct argp_option plan_table[] = {
+    {"set", KEY_SET, "KEY=VALUE", 0, "Override a key of the topology: --set mesh.tensor=2.  May be repeated.", 0},
+    {"model", KEY_MODEL, "PATH", 0,
+     "Plan for this model instead of the topology's: a folder (config.json alone is enough) or a .gguf file.", 0},
+    {"rank", KEY_RANK, "R", 0, "Show everything about one rank.", 0},
+    {"json", KEY_JSON, NULL, 0, "One JSON object a line: plan, stages, ranks, groups, routes.", 0},
+    {0},
+};
+
+static const char plan_doc[] =
+    "Check TOPOLOGY and show what it means for every rank: layers, heads, bytes, groups, routes and what travels "
+    "between "
+    "stages.  Needs neither MPI nor a GPU nor the weights."
+    "\vExamples:\n"
+    "  ferry plan topology.yaml\n"
+    "  ferry plan topology.yaml --set mesh.pipeline=4 --set mesh.tensor=2\n"
+    "  ferry plan topology.yaml --model ./folder-with-config.json\n"
+    "  ferry plan topology.yaml --rank 3\n"
+    "  ferry plan topology.yaml --json | jq 'select(.kind == \"rank\")'\n"
+    "\n"
+    "Exit codes: 0 the plan is sound, 2 usage, 3 topology, 4 model, 9 a file cannot be read or the output written.";
+
+static const struct argp_option inspect_table[] = {
+    {"json", KEY_JSON, NULL, 0, "One JSON object a line: the checkpoint, then its tensors.", 0},
+    {0},
+};
+
+static const char inspect_doc[] =
+    "Show what a checkpoint holds: the model's facts, its files, every tensor with type, shape and bytes.  Reads "
+    "metadata only."
+    "\vExamples:\n"
+    "  ferry inspect ./model-folder\n"
+    "  ferry inspect model.gguf --json\n"
+    "\n"
+    "Exit codes: 0 done, 2 usage, 4 the model's files contradict themselves or are not supported, 9 a file cannot be "
+    "read.";
+
+static int parse_rank(const char *text, struct argp_state *state)
+{
+    char *end;
+    long value;
+
+    errno = 0;
+    value = strtol(text, &end, 10);
+    if (errno || *end || end == text || value < 0 || value > INT_MAX || text[0] < '0' || text[0] > '9')
+        argp_error(state, "--rank %s: expected a world rank", text);
+    return (int)value;
+}
+
+static error_t parse_plan(int key, char *text, struct argp_state *state)
+{
+    struct plan_options *options = state->input;
+
+    switch (key) {
+    case KEY_SET:
+        if (options->set_count == OPTIONS_MAX_SETS)
+            argp_error(state, "more than %d overrides", OPTIONS_MAX_SETS);
+        options->set[options->set_count++] = text;
+        return 0;
+    case KEY_MODEL:
+        options->model = text;
+        return 0;
+    case KEY_RANK:
+        options->rank = parse_rank(text, state);
+        return 0;
+    case KEY_JSON:
+        options->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (options->topology)
+            argp_error(state, "one topology at a time: %s, and %s", options->topology, text);
+        options->topology = text;
+        return 0;
+    case ARGP_KEY_END:
+        if (!options->topology)
+            argp_error(state, "which topology?  ferry plan TOPOLOGY");
+        if (options->json && options->rank >= 0)
+            argp_error(state, "--json shows all ranks, --rank one: not both");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_inspect(int key, char *text, struct argp_state *state)
+{
+    struct inspect_options *options = state->input;
+
+    switch (key) {
+    case KEY_JSON:
+        options->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (options->path)
+            argp_error(state, "one checkpoint at a time: %s, and %s", options->path, text);
+        options->path = text;
+        return 0;
+    case ARGP_KEY_END:
+        if (!options->path)
+            argp_error(state, "which checkpoint?  ferry inspect PATH");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* argp takes the program's name from argv[0]; it prints help and errors and ends the process itself. */
+static int parse(const struct argp *argp, char *name, int argc, char **argv, void *options)
+{
+    char *old = argv[0];
+    error_t code;
+
+    argv[0] = name;
+    argp_err_exit_status = status_exit_code(STATUS_USAGE);
+    code = argp_parse(argp, argc, argv, 0, NULL, options);
+    argv[0] = old;
+    return code ? status_exit_code(STATUS_USAGE) : -1;
+}
+
+int plan_options_parse(int argc, char **argv, struct plan_options *ret)
+{
+    static const struct argp argp = {plan_table, parse_plan, "TOPOLOGY", plan_doc, NULL, NULL, NULL};
+    char name[] = "ferry plan";
+
+    ret->rank = -1;
+    return parse(&argp, name, argc, argv, ret);
+}
+
+int inspect_options_parse(int argc, char **argv, struct inspect_options *ret)
+{
+    static const struct argp argp = {inspect_table, parse_inspect, "PATH", inspect_doc, NULL, NULL, NULL};
+    char name[] = "ferry inspect";
+
+    return parse(&argp, name, argc, argv, ret);
+}

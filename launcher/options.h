@@ -1,0 +1,29 @@
+/* The options of `ferry plan` and `ferry inspect`. */
+#ifndef LAUNCHER_OPTIONS_H
+#define LAUNCHER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { OPTIONS_MAX_SETS = 256 };
+
+struct plan_options {
+    const char *topology; /* path; borrowed from argv, as all strings here */
+    const char *set[OPTIONS_MAX_SETS];
+    size_t set_count;
+    const char *model; /* NULL: the one of the topology */
+    int rank;          /* -1: all */
+    bool json;
+};
+
+struct inspect_options {
+    const char *path;
+    bool json;
+};
+
+/* Parse argv (argv[0] is the command's name).  Prints help or a usage error itself.
+ * Returns -1 to go on, else the process's exit code. */
+int plan_options_parse(int argc, char **argv, struct plan_options *ret);
+int inspect_options_parse(int argc, char **argv, struct inspect_options *ret);
+
+#endif

@@ -1,0 +1,128 @@
+/* Topology, model's metadata, plan, text; nothing here needs MPI or more than the model's description. */
+#include "launcher/plan_command.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "launcher/options.h"
+#include "launcher/output.h"
+#include "runtime/plan.h"
+#include "topology/topology.h"
+
+struct planning {
+    struct topology *topology;
+    struct checkpoint *checkpoint;
+    struct plan *plan;
+    struct text messages; /* errors of the file, each with its line */
+};
+
+/* The topology's own model may be absent here (this may be a laptop); one that is asked for by name may not. */
+static enum status open_model(const struct plan_options *options, struct planning *planning, struct error *err)
+{
+    const struct topology_generate *generate = &planning->topology->workload.generate;
+    struct text path = {0};
+    enum status st = STATUS_OK;
+
+    if (!generate->at.line) {
+        if (options->model)
+            st = error_set(err, STATUS_USAGE, "--model %s: the topology has no workload that uses a model",
+                           options->model);
+        return st;
+    }
+    if (options->model)
+        text_add(&path, "%s", options->model);
+    else
+        topology_path(planning->topology, generate->model.value, &path);
+    if (options->model || access(text_string(&path), F_OK) == 0 || errno != ENOENT)
+        st = checkpoint_open(text_string(&path), &planning->checkpoint, err);
+    text_done(&path);
+    return st;
+}
+
+static enum status make_plan(const struct plan_options *options, struct planning *planning, struct error *err)
+{
+    enum status st = topology_load(options->topology, options->set, options->set_count, &planning->topology,
+                                   &planning->messages, err);
+
+    if (st == STATUS_OK)
+        st = open_model(options, planning, err);
+    if (st != STATUS_OK)
+        return st;
+    st = plan_create(planning->topology, planning->checkpoint, &planning->plan, err);
+    if (st == STATUS_TOPOLOGY)
+        (void)topology_report(planning->topology, &planning->messages, NULL);
+    if (st == STATUS_OK && options->rank >= planning->plan->mesh.world)
+        st = error_set(err, STATUS_USAGE, "--rank %d: the world has %d ranks, 0 to %d", options->rank,
+                       planning->plan->mesh.world, planning->plan->mesh.world - 1);
+    return st;
+}
+
+/* What starts this job by hand. */
+static void add_launch(const struct plan_options *options, const struct planning *planning, struct text *out)
+{
+    const struct topology *topology = planning->topology;
+    const struct topology_strings *program = &topology->launch.program;
+
+    text_add(out, "\nlaunch     mpirun -n %d ", planning->plan->mesh.world);
+    if (program->count) {
+        for (size_t i = 0; i < program->count; i++) {
+            text_add(out, "%s", i ? " " : "");
+            output_add_word(out, program->item[i].value);
+        }
+    } else if (!topology->workload.at.line) {
+        text_add(out, "PROGRAM, one that links libferry and opens %s", options->topology);
+    } else {
+        text_add(out, "ferry run ");
+        output_add_word(out, options->topology);
+        for (size_t i = 0; i < options->set_count; i++) {
+            text_add(out, " --set ");
+            output_add_word(out, options->set[i]);
+        }
+    }
+    text_add(out, "\n");
+}
+
+static enum status show(const struct plan_options *options, const struct planning *planning, struct error *err)
+{
+    struct text out = {0};
+    enum status st;
+
+    if (options->json) {
+        plan_json(planning->plan, &out);
+    } else if (options->rank >= 0) {
+        plan_rank_tree(planning->plan, options->rank, &out);
+    } else {
+        plan_tree(planning->plan, &out);
+        add_launch(options, planning, &out);
+    }
+    st = output_write(&out, err);
+    text_done(&out);
+    return st;
+}
+
+int plan_command(int argc, char **argv)
+{
+    struct plan_options options = {0};
+    struct planning planning = {0};
+    struct error err = {0};
+    int code = plan_options_parse(argc, argv, &options);
+    enum status st;
+
+    if (code >= 0)
+        return code;
+    st = make_plan(&options, &planning, &err);
+    if (st == STATUS_OK)
+        st = show(&options, &planning, &err);
+    if (planning.messages.length)
+        (void)fputs(text_string(&planning.messages), stderr);
+    else if (st != STATUS_OK)
+        log_error("%s: %s", status_name(st), err.text);
+    plan_destroy(planning.plan);
+    checkpoint_close(planning.checkpoint);
+    topology_destroy(planning.topology);
+    text_done(&planning.messages);
+    return status_exit_code(st);
+}
