@@ -237,15 +237,22 @@ static enum status load_layer(struct loading *l, const struct parameter_rule *co
     return st;
 }
 
-/* A tied output head is this rank's share of the embedding's rows. */
+/* A tied output head is this rank's share of the embedding's rows: those that it holds already, or else loaded. */
 static enum status load_tied_head(struct loading *l, const struct parameter_rule *rule)
 {
+    const struct matrix *embedding = &l->weights->stage.matrix[PARAMETER_EMBEDDING];
+    struct matrix *head = &l->weights->stage.matrix[PARAMETER_HEAD];
     const struct stored_tensor *tensor = NULL;
-    enum status st = find(l, rule, 0, &tensor);
+    enum status st;
 
-    if (st == STATUS_OK)
-        st = load_rows(l, SPLIT_VOCAB_ROWS, tensor, &l->weights->stage.matrix[PARAMETER_HEAD]);
-    return st;
+    if (embedding->data) {
+        *head = *embedding;
+        head->rows = l->rank->vocab.count;
+        head->data += l->rank->vocab.start * head->row_bytes;
+        return STATUS_OK;
+    }
+    st = find(l, rule, 0, &tensor);
+    return st == STATUS_OK ? load_rows(l, SPLIT_VOCAB_ROWS, tensor, head) : st;
 }
 
 static enum status load_stage(struct loading *l, const struct parameter_rule *rule)
