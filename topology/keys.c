@@ -250,7 +250,7 @@ static const struct key_section message_section = {
 static const struct key prompt_keys[] = {
     {"messages", KEY_ITEMS, AT(topology_prompt, messages), "A chat, written through the model's own template.", 1,
      .section = &message_section},
-    {"tokens", KEY_NUMBERS, AT(topology_prompt, tokens), "Token ids, past the tokenizer.", 1, UINT32_MAX},
+    {"tokens", KEY_NUMBERS, AT(topology_prompt, tokens), "Token ids, past the tokenizer.", 0, UINT32_MAX},
 };
 
 static const struct key prompt_shorthand = {"text", KEY_TEXT, AT(topology_prompt, text), "The prompt's text.",
