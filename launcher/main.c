@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "launcher/inspect_command.h"
 #include "launcher/plan_command.h"
+#include "launcher/run_command.h"
 #include "launcher/version.h"
 #include "topology/topology.h"
 
@@ -16,6 +17,7 @@ static const struct command {
     int (*run)(int argc, char **argv); /* argv[0] is the name; returns the exit code */
     const char *summary;
 } commands[] = {
+    {"run", run_command, "run a topology, on every rank under mpirun or srun"},
     {"plan", plan_command, "check a topology and show what it means for every rank, offline"},
     {"inspect", inspect_command, "show what a checkpoint holds"},
     {"version", version_command, "print the version"},
