@@ -199,7 +199,8 @@ static void add_stages(const struct plan *plan, struct text *out)
 
         while (stages > MANY_STAGES && last + 1 < stages && equal_stages(plan, stage, last + 1))
             last++;
-        add_stage_title(plan, stage, last, out);
+        if (plan->topology->mesh.at.line)
+            add_stage_title(plan, stage, last, out);
         for (int t = 0; t < parts; t++) {
             bool seen = false;
 
@@ -272,16 +273,21 @@ static void add_boundaries(const struct plan *plan, struct text *out)
 
 static void add_masks(const struct group_spec *group, struct text *out)
 {
+    uint32_t every = OPERATIONS_ALL & ~OPERATION_BIT(OPERATION_SEND_RECEIVE);
     const char *between = "";
 
-    for (int operation = 1; operation < OPERATION_COUNT; operation++) {
+    if (group->operations == every)
+        text_add(out, "every operation");
+    for (int operation = 1; group->operations != every && operation < OPERATION_COUNT; operation++) {
         if (group->operations & OPERATION_BIT(operation)) {
             text_add(out, "%s%s", between, operation_name(operation));
             between = ", ";
         }
     }
     between = "; ";
-    for (int dtype = 1; dtype < DTYPE_COUNT; dtype++) {
+    if (group->dtypes == DTYPES_ALL)
+        text_add(out, "; every dtype");
+    for (int dtype = 1; group->dtypes != DTYPES_ALL && dtype < DTYPE_COUNT; dtype++) {
         if (group->dtypes & DTYPE_BIT(dtype)) {
             text_add(out, "%s%s", between, dtype_name(dtype));
             between = ", ";
