@@ -1,0 +1,197 @@
+/* A session over real ranks: consensus, groups in member order, a route, a clean end. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "comm/group.h"
+#include "comm/route.h"
+#include "comm/session.h"
+#include "launcher/plugin.h"
+
+static struct session *session;
+static int rank;
+static int size;
+static int members[64];
+
+static enum status finish(struct completion *completion, struct error *err)
+{
+    enum status st = completion_wait(completion, DEADLINE_NONE, err);
+
+    completion_abandon(completion);
+    return st;
+}
+
+/* Every rank's number, summed, at several sizes; also larger than any eager limit. */
+START_TEST(sums_are_right_at_every_size)
+{
+    static const uint64_t counts[] = {0, 1, 3, 1000, 40000, 300001};
+    struct error err = {0};
+    enum status st = STATUS_OK;
+    bool right = true;
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0] && st == STATUS_OK; i++) {
+        struct shape shape = {1, {counts[i]}};
+        struct tensor *tensor = NULL;
+        struct completion *completion = NULL;
+        float *values;
+
+        st = tensor_create(DTYPE_F32, &shape, &tensor, &err);
+        if (st)
+            break;
+        values = (float *)(void *)tensor->data;
+        for (uint64_t k = 0; k < counts[i]; k++)
+            values[k] = (float)(rank + 1);
+        st = group_all_reduce_sum(session_group(session, 1), tensor, tensor, &completion, &err);
+        if (st == STATUS_OK)
+            st = finish(completion, &err);
+        for (uint64_t k = 0; k < counts[i]; k++)
+            right &= values[k] == (float)(size * (size + 1) / 2);
+        tensor_release(tensor);
+    }
+    ck_assert_msg(st == STATUS_OK, "%s", err.text);
+    ck_assert(right);
+}
+END_TEST
+
+/* Members stand in reverse rank order; member i gives i rows. */
+START_TEST(gathers_follow_member_order_and_take_zero_rows)
+{
+    struct group *group = session_group(session, 1);
+    uint64_t counts[64];
+    uint64_t total = 0;
+    struct error err = {0};
+    struct tensor *send = NULL;
+    struct tensor *recv = NULL;
+    struct completion *completion = NULL;
+    int self = group_rank(group);
+    bool right = true;
+    enum status st;
+
+    for (int i = 0; i < size; i++)
+        total += counts[i] = (uint64_t)i;
+    st = tensor_create(DTYPE_U32, &(struct shape){2, {(uint64_t)self, 2}}, &send, &err);
+    if (st == STATUS_OK)
+        st = tensor_create(DTYPE_U32, &(struct shape){2, {total, 2}}, &recv, &err);
+    if (st == STATUS_OK) {
+        uint32_t *values = (uint32_t *)(void *)send->data;
+
+        for (int k = 0; k < 2 * self; k++)
+            values[k] = (uint32_t)self;
+        st = group_all_gather_uneven(group, send, recv, 0, counts, &completion, &err);
+    }
+    if (st == STATUS_OK)
+        st = finish(completion, &err);
+    if (st == STATUS_OK) {
+        const uint32_t *values = (const uint32_t *)(const void *)recv->data;
+
+        for (int i = 0; i < size; i++) {
+            for (int k = 0; k < 2 * i; k++)
+                right &= *values++ == (uint32_t)i;
+        }
+    }
+    tensor_release(send);
+    tensor_release(recv);
+    ck_assert_msg(st == STATUS_OK, "%s", err.text);
+    ck_assert_int_eq(self, size - 1 - rank);
+    ck_assert(right);
+}
+END_TEST
+
+static const struct tensor_spec schema[] = {
+    {.role = "hidden", .dtype = DTYPE_F32, .ndim = 2, .dim = {{1, 4096, -1}, {64, 64, -1}}},
+};
+static const struct route_spec forward = {.id = 2, .name = "forward/0-1", .from = 0, .to = 1, .tensor_count = 1,
+                                          .tensors = schema, .depth = 2};
+
+static enum status pass_bundle(uint64_t rows, struct error *err)
+{
+    struct route *route = session_route(session, 2);
+    struct shape shape = {2, {rows, 64}};
+    struct completion *completion = NULL;
+    struct bundle *bundle = NULL;
+    uint64_t epoch;
+    enum status st;
+
+    if (rank == 0) {
+        st = route_acquire(route, &bundle, err);
+        if (st == STATUS_OK)
+            st = tensor_reshape(bundle->tensor[0], DTYPE_F32, &shape, err);
+        if (st == STATUS_OK)
+            st = route_send(route, bundle, 5, &completion, err);
+        return st ? st : finish(completion, err);
+    }
+    st = route_receive(route, &shape, NULL, NULL, 5, &completion, err);
+    if (st == STATUS_OK)
+        st = completion_wait(completion, DEADLINE_NONE, err);
+    if (st == STATUS_OK)
+        route_return(route, route_take(completion, &epoch));
+    completion_abandon(completion);
+    return st;
+}
+
+START_TEST(a_route_carries_bundles_of_every_size)
+{
+    static const uint64_t rows[] = {1, 64, 4096};
+    struct error err = {0};
+    enum status st = STATUS_OK;
+
+    for (int i = 0; i < 3 && st == STATUS_OK && size > 1 && rank < 2; i++)
+        st = pass_bundle(rows[i], &err);
+    ck_assert_msg(st == STATUS_OK, "%s", err.text);
+}
+END_TEST
+
+static enum status start(struct error *err)
+{
+    struct transport_options transport_options = {.startup_timeout_ns = 30 * NS_PER_S};
+    struct session_options options = {.timeout_ns = 20 * NS_PER_S, .startup_timeout_ns = 20 * NS_PER_S,
+                                      .checks = CHECKS_FULL};
+    struct manifest manifest = {.topology_digest = 1};
+    struct group_spec world = {.id = 1, .name = "world/0", .members = members, .operations = OPERATIONS_ALL,
+                               .dtypes = DTYPES_ALL, .max_bytes = 1 << 24};
+    const struct transport_ops *ops = NULL;
+    struct transport *transport = NULL;
+    enum status st = plugin_open("mpi", &ops, NULL, 0, err);
+
+    if (st == STATUS_OK)
+        st = ops->open(&transport_options, &transport, err);
+    if (st == STATUS_OK)
+        st = session_create(ops, transport, &options, &session, err);
+    if (st)
+        return st;
+    rank = session_rank(session);
+    size = world.size = session_size(session);
+    for (int i = 0; i < size; i++)
+        members[i] = size - 1 - i;
+    st = session_consensus(session, &manifest, err);
+    return st ? st : session_build(session, &world, 1, &forward, size > 1, err);
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("mpi session");
+    TCase *tests = tcase_create("mpi session");
+    SRunner *runner = srunner_create(suite);
+    struct error err = {0};
+    int failed;
+
+    if (start(&err)) {
+        (void)fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, sums_are_right_at_every_size);
+    tcase_add_test(tests, gathers_follow_member_order_and_take_zero_rows);
+    tcase_add_test(tests, a_route_carries_bundles_of_every_size);
+    suite_add_tcase(suite, tests);
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, rank == 0 ? CK_NORMAL : CK_MINIMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    if (session_close(session, true, &err)) {
+        (void)fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,272 @@
+/* The MPI transport's table by itself, on every rank of a real world.  All communication of a test comes before its
+ * first assertion, and a barrier after it, so that a failing rank stays in step. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "launcher/plugin.h"
+
+static const struct transport_ops *ops;
+static struct transport *transport;
+static int rank;
+static int size;
+static int right; /* neighbours in a ring; on one rank: itself */
+static int left;
+
+static const size_t sizes[] = {0, 1, 64, 4095, 4097, 65536, 70000, 1 << 20, (8 << 20) + 3};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+static enum status finish(struct work *work)
+{
+    bool over = false;
+    enum status st = STATUS_OK;
+
+    while (st == STATUS_OK && !over)
+        st = ops->test(transport, work, &over, NULL);
+    return st;
+}
+
+/* Until a message is there; its bytes, or SIZE_MAX after an error. */
+static size_t await(int peer, uint32_t tag, struct message **message)
+{
+    size_t bytes = 0;
+
+    *message = NULL;
+    while (!*message) {
+        if (ops->probe(transport, peer, tag, message, &bytes, NULL))
+            return SIZE_MAX;
+    }
+    return bytes;
+}
+
+static bool all_are(const unsigned char *bytes, size_t count, unsigned char value)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] != value)
+            return false;
+    }
+    return true;
+}
+
+/* A token around the ring, twice: nobody goes on before everybody has come. */
+static void barrier(void)
+{
+    for (int round = 0; round < 2; round++) {
+        struct work *work = NULL;
+        struct message *message;
+        char token = 0;
+
+        if (rank == 0 && ops->send(transport, right, 1, &token, 1, &work, NULL) == STATUS_OK)
+            (void)finish(work);
+        if (await(left, 1, &message) == 1 && ops->receive(transport, message, &token, 1, &work, NULL) == STATUS_OK)
+            (void)finish(work);
+        if (rank != 0 && ops->send(transport, right, 1, &token, 1, &work, NULL) == STATUS_OK)
+            (void)finish(work);
+    }
+}
+
+START_TEST(messages_of_every_size_arrive_whole)
+{
+    bool right_size[SIZES];
+    bool right_bytes[SIZES];
+
+    for (int i = 0; i < SIZES; i++) {
+        unsigned char *out = malloc(sizes[i] + 1);
+        struct work *send = NULL;
+        struct work *receive = NULL;
+        struct message *message;
+        unsigned char *in;
+        size_t came;
+
+        memset(out, rank + i, sizes[i]);
+        (void)ops->send(transport, right, 7, out, sizes[i], &send, NULL);
+        came = await(left, 7, &message);
+        in = malloc(came + 1);
+        (void)ops->receive(transport, message, in, came, &receive, NULL);
+        right_size[i] = finish(receive) == STATUS_OK && finish(send) == STATUS_OK && came == sizes[i];
+        right_bytes[i] = all_are(in, came, (unsigned char)(left + i));
+        free(in);
+        free(out);
+    }
+    barrier();
+    for (int i = 0; i < SIZES; i++) {
+        ck_assert_msg(right_size[i], "%zu bytes", sizes[i]);
+        ck_assert_msg(right_bytes[i], "%zu bytes", sizes[i]);
+    }
+}
+END_TEST
+
+/* A receiver that expects 100 bytes and gets 8 MiB learns the size first, and its heap stays whole. */
+START_TEST(a_message_of_an_unexpected_size_is_told_before_it_is_received)
+{
+    size_t big = (size_t)8 << 20;
+    unsigned char *out = calloc(big, 1);
+    unsigned char *small = calloc(100, 1);
+    struct work *send = NULL;
+    struct work *receive = NULL;
+    struct message *message;
+    size_t came;
+    enum status st;
+
+    (void)ops->send(transport, right, 8, out, big, &send, NULL);
+    came = await(left, 8, &message);
+    free(small);
+    small = malloc(came);
+    st = ops->receive(transport, message, small, came, &receive, NULL);
+    if (st == STATUS_OK)
+        st = finish(receive);
+    (void)finish(send);
+    barrier();
+    free(small);
+    free(out);
+    ck_assert_uint_eq(came, big);
+    ck_assert_int_eq(st, STATUS_OK);
+}
+END_TEST
+
+START_TEST(tags_do_not_mix_and_order_is_kept)
+{
+    unsigned char out[6] = {0, 1, 2, 3, 4, 5};
+    unsigned char in[6] = {9, 9, 9, 9, 9, 9};
+    struct work *sends[6];
+    uint32_t top = ops->max_tag(transport);
+
+    for (int i = 0; i < 6; i++)
+        (void)ops->send(transport, right, i % 2 ? top : 9, &out[i], 1, &sends[i], NULL);
+    for (int odd = 1; odd >= 0; odd--) {
+        for (int i = odd; i < 6; i += 2) {
+            struct message *message;
+            struct work *work = NULL;
+
+            if (await(left, odd ? top : 9, &message) == 1 &&
+                ops->receive(transport, message, &in[i], 1, &work, NULL) == STATUS_OK)
+                (void)finish(work);
+        }
+    }
+    for (int i = 0; i < 6; i++)
+        (void)finish(sends[i]);
+    barrier();
+    ck_assert_mem_eq(in, out, 6);
+    ck_assert_uint_ge(top, 32767);
+}
+END_TEST
+
+/* B41 and its kind start with a send that waits: 64 MiB to a peer that has posted nothing must return at once. */
+START_TEST(a_large_send_returns_at_once)
+{
+    size_t big = (size_t)64 << 20;
+    unsigned char *out = calloc(big, 1);
+    unsigned char *in = malloc(big);
+    struct work *send = NULL;
+    struct work *receive = NULL;
+    struct message *message;
+    uint64_t begin_ns;
+    uint64_t took_ns;
+
+    barrier();
+    begin_ns = clock_ns();
+    (void)ops->send(transport, right, 10, out, big, &send, NULL);
+    took_ns = clock_ns() - begin_ns;
+    clock_sleep_ns(20 * NS_PER_MS);
+    if (await(left, 10, &message) == big && ops->receive(transport, message, in, big, &receive, NULL) == STATUS_OK)
+        (void)finish(receive);
+    (void)finish(send);
+    barrier();
+    free(in);
+    free(out);
+    if (size > 1)
+        ck_assert_uint_lt(took_ns, 20 * NS_PER_MS);
+}
+END_TEST
+
+START_TEST(control_messages_reach_every_rank)
+{
+    unsigned char message[CONTROL_BYTES];
+    int came[64] = {0};
+    bool whole = true;
+    int total = 0;
+
+    for (int peer = 0; peer < size; peer++) {
+        for (int i = 0; i < 100; i++) {
+            memset(message, rank + i, sizeof message);
+            (void)ops->control_send(transport, peer, message, NULL);
+        }
+    }
+    while (total < 100 * size) {
+        bool found = false;
+        int peer = -1;
+
+        if (ops->control_receive(transport, &peer, message, &found, NULL))
+            break;
+        if (!found)
+            continue;
+        whole &= all_are(message, sizeof message, (unsigned char)(peer + came[peer]));
+        came[peer]++;
+        total++;
+    }
+    barrier();
+    ck_assert(whole);
+    for (int peer = 0; peer < size; peer++)
+        ck_assert_int_eq(came[peer], 100);
+}
+END_TEST
+
+START_TEST(errors_of_mpi_are_sentences)
+{
+    struct error err = {0};
+    struct work *work = NULL;
+    enum status st = ops->send(transport, size + 5, 3, "x", 1, &work, &err);
+
+    barrier();
+    ck_assert_int_eq(st, STATUS_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "MPI_Isend failed: MPI_ERR_RANK"));
+    ck_assert_int_eq(ops->send(transport, 0, 3, "x", (size_t)5 << 30, &work, &err), STATUS_OVERFLOW);
+    ck_assert_ptr_nonnull(strstr(ops->describe(transport), "host"));
+}
+END_TEST
+
+static enum status start(struct error *err)
+{
+    struct transport_options options = {.startup_timeout_ns = 30 * NS_PER_S};
+    enum status st = plugin_open("mpi", &ops, NULL, 0, err);
+
+    if (st == STATUS_OK)
+        st = ops->open(&options, &transport, err);
+    if (st)
+        return st;
+    rank = ops->rank(transport);
+    size = ops->size(transport);
+    right = (rank + 1) % size;
+    left = (rank + size - 1) % size;
+    return STATUS_OK;
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("mpi transport");
+    TCase *tests = tcase_create("mpi transport");
+    SRunner *runner = srunner_create(suite);
+    struct error err = {0};
+    int failed;
+
+    if (start(&err)) {
+        (void)fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, messages_of_every_size_arrive_whole);
+    tcase_add_test(tests, a_message_of_an_unexpected_size_is_told_before_it_is_received);
+    tcase_add_test(tests, tags_do_not_mix_and_order_is_kept);
+    tcase_add_test(tests, a_large_send_returns_at_once);
+    tcase_add_test(tests, control_messages_reach_every_rank);
+    tcase_add_test(tests, errors_of_mpi_are_sentences);
+    suite_add_tcase(suite, tests);
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, rank == 0 ? CK_NORMAL : CK_MINIMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    ops->close(transport, true);
+    return failed ? 1 : 0;
+}
