@@ -283,9 +283,9 @@ static enum status share_text(struct consensus *consensus, struct text *text, si
 static enum status gather_replies(struct consensus *consensus, struct error *err)
 {
     const struct session *session = consensus->session;
-    enum status st = manifest_reply(consensus->manifest, session->rank,
-                                    (const unsigned char *)text_string(&consensus->keys), consensus->keys.length,
-                                    &consensus->replies, err);
+    enum status st =
+        manifest_reply(consensus->manifest, session->rank, (const unsigned char *)text_string(&consensus->keys),
+                       consensus->keys.length, &consensus->replies, err);
 
     for (int64_t step = 1; st == STATUS_OK && step < last_step(session->rank) && session->rank + step < session->size;
          step *= 2) {
@@ -297,8 +297,8 @@ static enum status gather_replies(struct consensus *consensus, struct error *err
         text_done(&more);
     }
     if (st == STATUS_OK && session->rank)
-        st = send(consensus, parent_of(session->rank), text_string(&consensus->replies), consensus->replies.length,
-                  err);
+        st =
+            send(consensus, parent_of(session->rank), text_string(&consensus->replies), consensus->replies.length, err);
     return st;
 }
 
@@ -306,9 +306,9 @@ static void compose_verdict(struct consensus *consensus)
 {
     struct error verdict = {0};
     unsigned char status[4];
-    enum status st = manifest_verdict(consensus->records, consensus->session->size,
-                                      (const unsigned char *)text_string(&consensus->replies),
-                                      consensus->replies.length, &verdict);
+    enum status st =
+        manifest_verdict(consensus->records, consensus->session->size,
+                         (const unsigned char *)text_string(&consensus->replies), consensus->replies.length, &verdict);
 
     put_u32(status, st);
     text_add_bytes(&consensus->verdict, status, sizeof status);

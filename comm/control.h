@@ -15,8 +15,8 @@
 /* Why a session failed: what every rank holds in the end. */
 struct cause {
     enum status status;
-    int rank;        /* the culprit, or the rank that found it; -1: unknown */
-    int reporter;    /* the rank that reported it */
+    int rank;         /* the culprit, or the rank that found it; -1: unknown */
+    int reporter;     /* the rank that reported it */
     uint64_t time_ns; /* since the session's start on the reporter */
     uint64_t epoch;
     char text[1536];
@@ -26,13 +26,13 @@ struct cause {
 struct wait_state {
     bool waiting;
     enum operation operation;
-    uint32_t object_id;  /* group or route */
+    uint32_t object_id; /* group or route */
     char object_name[64];
     char phase[64];
-    int peer;            /* world rank waited for; -1: none in particular */
+    int peer; /* world rank waited for; -1: none in particular */
     uint64_t sequence;
     uint64_t since_ns;
-    uint64_t counter;    /* messages and compute tiles so far: a sign of life */
+    uint64_t counter; /* messages and compute tiles so far: a sign of life */
 };
 
 struct control;

@@ -35,8 +35,8 @@ struct parcel {
 /* What a rank answers to an inquiry. */
 struct answer {
     uint32_t inquiry;
-    uint64_t waited_ns; /* 0 when it does not wait */
-    uint64_t still_ns;  /* since its counter last changed */
+    uint64_t waited_ns;      /* 0 when it does not wait */
+    uint64_t still_ns;       /* since its counter last changed */
     struct wait_state state; /* since_ns is not carried: clocks differ */
 };
 

@@ -20,8 +20,8 @@ struct control {
     struct parcel *parcel; /* the one that is being served */
     uint64_t *heard_ns;    /* [size] */
 
-    uint64_t counter;      /* of state, as last seen */
-    uint64_t changed_ns;   /* when it was seen to change */
+    uint64_t counter;    /* of state, as last seen */
+    uint64_t changed_ns; /* when it was seen to change */
     struct suspicion suspicion;
 
     bool poisoned;

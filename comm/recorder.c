@@ -313,3 +313,23 @@ void record_text(const struct record *record, uint64_t now_ns, char *text, size_
                    word[record->state], before_s, record->state == RECORD_FAILED ? ": " : "",
                    record->state == RECORD_FAILED ? status_name(record->status) : "");
 }
+
+bool recorder_last(const char *run_dir, int rank, char *text, size_t text_bytes, uint64_t *ret_written_ns)
+{
+    struct recorder_view *view = malloc(sizeof *view);
+    char path[4096];
+    bool found = view && recorder_path(run_dir, rank, path, sizeof path) == STATUS_OK &&
+                 recorder_load(path, view, NULL) == STATUS_OK;
+
+    if (found) {
+        char record[192] = "no operation";
+        const char *phase = view->state.phase;
+
+        if (view->count)
+            record_text(&view->records[view->count - 1], view->written_ns, record, sizeof record);
+        (void)snprintf(text, text_bytes, "%s%s%s%s", record, phase[0] ? " (" : "", phase, phase[0] ? ")" : "");
+        *ret_written_ns = view->written_ns;
+    }
+    free(view);
+    return found;
+}

@@ -54,7 +54,7 @@ struct recorder_view {
     int pid;
     char host[64];
     uint64_t started_unix_ns;
-    uint64_t written_ns; /* last write, since the start */
+    uint64_t written_ns;     /* last write, since the start */
     struct wait_state state; /* since_ns counts from the recorder's start */
     int count;
     struct record records[RECORDER_RECORDS]; /* oldest first; torn ones are left out */
@@ -65,6 +65,9 @@ enum status recorder_load(const char *path, struct recorder_view *ret, struct er
 
 /* Its path into path [path_bytes].  STATUS_OVERFLOW when it does not fit. */
 enum status recorder_path(const char *run_dir, int rank, char *path, size_t path_bytes);
+
+/* What a rank did last, from its file in run_dir, as text: its last record, its phase.  False: there is none. */
+bool recorder_last(const char *run_dir, int rank, char *text, size_t text_bytes, uint64_t *ret_written_ns);
 
 /* "all_reduce_sum on tensor/0, sequence 12, posted 3.2 s before" into text. */
 void record_text(const struct record *record, uint64_t now_ns, char *text, size_t text_bytes);

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/size.h"
+#include "comm/cause.h"
 #include "comm/completion_private.h"
 #include "comm/group_private.h"
 #include "comm/recorder.h"
@@ -340,6 +341,7 @@ static void release(struct session *session)
     free(session->world_members);
     control_close(session->control);
     recorder_close(session->recorder);
+    free(session->run_dir);
     staging_destroy(session->staging);
     (void)pthread_cond_destroy(&session->wake);
     (void)pthread_mutex_destroy(&session->lock);
@@ -357,7 +359,7 @@ enum status session_create(const struct transport_ops *ops, struct transport *tr
     session->ops = ops;
     session->transport = transport;
     session->options = *options;
-    session->options.run_dir = NULL;
+    session->options.run_dir = session->run_dir = options->run_dir ? strdup(options->run_dir) : NULL;
     session->rank = ops->rank(transport);
     session->size = ops->size(transport);
     session->start_ns = clock_ns();
@@ -513,6 +515,18 @@ void session_fail(struct session *session, enum status st, const char *why)
     session_unlock(session);
 }
 
+/* For people and for `ferry doctor`, with what the culprit did last, where its recorder can be read. */
+static void save_cause(const struct session *session, const struct cause *cause)
+{
+    char last[256];
+    uint64_t written_ns;
+    bool known = cause->rank >= 0 && session->run_dir &&
+                 recorder_last(session->run_dir, cause->rank, last, sizeof last, &written_ns);
+
+    if (session->run_dir)
+        (void)cause_save(session->run_dir, cause, known ? last : NULL, NULL); /* the cause itself is told anyway */
+}
+
 enum status session_settle(struct session *session, struct error *err, bool *ret_speaker)
 {
     struct cause cause = {0};
@@ -524,6 +538,8 @@ enum status session_settle(struct session *session, struct error *err, bool *ret
         control_settle(session->control, &cause, &session->speaker);
         session->failed = true;
         (void)error_set(&session->failure, cause.status, "%s", cause.text);
+        if (session->speaker)
+            save_cause(session, &cause);
     }
     *ret_speaker = session->speaker;
     st = session_failed(session, err);

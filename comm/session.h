@@ -84,7 +84,7 @@ enum status session_check(struct session *session, struct error *err);
 void session_fail(struct session *session, enum status st, const char *why);
 
 /* After a failure: agree with whoever is left on the one cause, within about 2 s.  Fills err with the cause that every
- * rank holds; *ret_speaker: this rank is the one that prints it. */
+ * rank holds; *ret_speaker: this rank is the one that prints it (and has written run_dir/cause.json). */
 enum status session_settle(struct session *session, struct error *err, bool *ret_speaker);
 
 /* What this rank is doing, for "what do you wait for?" and the recorder: "step 12, stage 1".  Copied, cut at 63. */

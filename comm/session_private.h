@@ -44,6 +44,7 @@ struct session {
     bool stop;
 
     struct control *control;
+    char *run_dir;             /* own copy; NULL: none */
     struct recorder *recorder; /* NULL without a run_dir; owned by recorder.c's caller, session_create */
     struct wait_state wait;    /* what "what do you wait for?" is answered with */
     int waiters;

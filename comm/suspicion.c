@@ -32,8 +32,8 @@ static uint64_t interval(const struct suspicion *suspicion)
 
 void suspicion_init(struct suspicion *suspicion, int self, uint64_t timeout_ns, const uint64_t *heard_ns)
 {
-    *suspicion = (struct suspicion){.self = self, .timeout_ns = timeout_ns, .heard_ns = heard_ns, .peer = -1,
-                                    .unanswered_rank = -1};
+    *suspicion = (struct suspicion){
+        .self = self, .timeout_ns = timeout_ns, .heard_ns = heard_ns, .peer = -1, .unanswered_rank = -1};
 }
 
 static int ask(struct suspicion *suspicion, int rank, uint64_t now_ns)
@@ -169,16 +169,13 @@ static void add(struct line *line, const char *format, ...)
 
 static void add_wait(struct line *line, int rank, const struct wait_state *state)
 {
-    add(line, "; rank %d", rank);
     if (state->waiting && state->peer >= 0)
-        add(line, " waits for rank %d", state->peer);
-    else if (state->waiting)
-        add(line, " waits");
+        add(line, "; rank %d waits for rank %d", rank, state->peer);
     else
-        add(line, " does not wait");
+        add(line, "; rank %d %s", rank, state->waiting ? "waits" : "does not wait");
     if (state->operation != OPERATION_NONE)
-        add(line, " in %s on %s, sequence %" PRIu64, operation_name(state->operation), state->object_name,
-            state->sequence);
+        add(line, "%s in %s on %s, sequence %" PRIu64, state->waiting ? "" : ", it was last",
+            operation_name(state->operation), state->object_name, state->sequence);
     if (state->phase[0])
         add(line, " (%s)", state->phase);
 }

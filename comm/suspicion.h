@@ -14,7 +14,7 @@ enum { SUSPICION_MAX_CHAIN = 256 };
 /* One rank of the chain. */
 struct chain_link {
     int rank;
-    bool heard;           /* it has answered in this round */
+    bool heard; /* it has answered in this round */
     uint64_t asked_ns;
     uint64_t heard_ns;
     struct answer answer;
@@ -28,9 +28,9 @@ struct suspicion {
     const uint64_t *heard_ns; /* [world size], borrowed: when anything last came from a rank; 0: never */
     uint64_t since_ns;        /* our wait's beginning: another wait is another suspicion */
     int peer;
-    uint64_t round_ns; /* when the present round began */
-    uint32_t inquiry;  /* number of the present round; answers to older ones are not followed */
-    int unanswered_rank; /* the rank that owes us an answer, over all rounds of this wait; -1: none */
+    uint64_t round_ns;      /* when the present round began */
+    uint32_t inquiry;       /* number of the present round; answers to older ones are not followed */
+    int unanswered_rank;    /* the rank that owes us an answer, over all rounds of this wait; -1: none */
     uint64_t unanswered_ns; /* since when */
     enum chain_end end;
     int cycle_start; /* CHAIN_CYCLE: index of the cycle's first link; -1: ourselves */

@@ -101,24 +101,6 @@ static void forward(struct watch *watch, const siginfo_t *info)
         (void)kill(watch->worker, info->si_signo);
 }
 
-static const char *last_record(const struct watch *watch, char *text, size_t text_bytes)
-{
-    struct recorder_view *view = malloc(sizeof *view);
-    const char *ret = NULL;
-    char path[PATH_MAX];
-
-    if (view && recorder_path(watch->shared->run_dir, watch->shared->rank, path, sizeof path) == STATUS_OK &&
-        recorder_load(path, view, NULL) == STATUS_OK) {
-        if (view->count)
-            record_text(&view->records[view->count - 1], view->written_ns, text, text_bytes);
-        else
-            (void)snprintf(text, text_bytes, "none posted%s%s", view->state.phase[0] ? ", in " : "", view->state.phase);
-        ret = text;
-    }
-    free(view);
-    return ret;
-}
-
 static const char *signal_name(int number)
 {
     const char *name = sigabbrev_np(number);
@@ -128,26 +110,26 @@ static const char *signal_name(int number)
 
 static void report(const struct watch *watch, int number)
 {
+    const struct keeper *shared = watch->shared;
     struct starter starter;
     struct cause cause = {.status = STATUS_LOST};
     char last[256] = "";
-    const char *known = NULL;
-    bool set = atomic_load(&watch->shared->set);
+    bool set = atomic_load(&shared->set) && shared->run_dir[0];
     bool memory = number == SIGKILL && watch->oom_before >= 0 && oom_kills() > watch->oom_before;
+    bool known;
 
     starter_read(&starter);
-    cause.rank = set ? watch->shared->rank : starter.rank >= 0 ? starter.rank : 0;
+    cause.rank = atomic_load(&shared->set) ? shared->rank : starter.rank >= 0 ? starter.rank : 0;
     cause.reporter = cause.rank;
-    if (set)
-        known = last_record(watch, last, sizeof last);
+    known = set && recorder_last(shared->run_dir, shared->rank, last, sizeof last, &cause.time_ns);
     (void)snprintf(cause.text, sizeof cause.text, "rank %d on %s died: killed by SIG%s%s", cause.rank, starter.host,
                    signal_name(number), memory ? " (the kernel was out of memory)" : "");
     if (known)
-        log_error("%s; its last operation: %s", cause.text, known);
+        log_error("%s; its last operation: %s", cause.text, last);
     else
         log_error("%s", cause.text);
-    if (set && watch->shared->run_dir[0])
-        (void)cause_save(watch->shared->run_dir, &cause, known, NULL);
+    if (set)
+        (void)cause_save(shared->run_dir, &cause, known ? last : NULL, NULL);
 }
 
 static bool quiet(const struct watch *watch, int number)

@@ -10,11 +10,11 @@ enum starter_kind { STARTER_NONE, STARTER_OPENMPI, STARTER_HYDRA, STARTER_SLURM 
 
 struct starter {
     enum starter_kind kind;
-    int rank;        /* -1: unknown */
-    int size;        /* of the world as the starter sees it; -1: unknown */
-    int local_rank;  /* on this host; -1: unknown */
+    int rank;       /* -1: unknown */
+    int size;       /* of the world as the starter sees it; -1: unknown */
+    int local_rank; /* on this host; -1: unknown */
     int local_size;
-    bool pmix;       /* a PMIx server is there for this process */
+    bool pmix; /* a PMIx server is there for this process */
     char host[64];
 };
 

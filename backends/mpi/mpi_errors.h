@@ -4,7 +4,8 @@
 
 #include "base/status.h"
 
-/* MPI_SUCCESS: STATUS_OK.  Otherwise "call: what MPI says", as STATUS_NOMEM, STATUS_INTERNAL (an argument) or STATUS_TRANSPORT. */
+/* MPI_SUCCESS: STATUS_OK.  Otherwise "call: what MPI says", as STATUS_NOMEM, STATUS_INTERNAL (an argument) or
+ * STATUS_TRANSPORT. */
 enum status mpi_status(int code, const char *call, struct error *err);
 
 #endif

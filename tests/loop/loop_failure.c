@@ -179,7 +179,8 @@ END_TEST
 START_TEST(a_failed_rank_strands_nobody_and_is_heard_by_all)
 {
     for (int odd = 0; odd < 5; odd++) {
-        struct stage stage = {.size = 5, .timeout_ns = 20 * NS_PER_S, .body = agree, .odd = odd, .odd_body = bring_failure};
+        struct stage stage = {
+            .size = 5, .timeout_ns = 20 * NS_PER_S, .body = agree, .odd = odd, .odd_body = bring_failure};
         char part[64];
 
         play(&stage);
@@ -239,8 +240,8 @@ static void speak_another_protocol(struct actor *self)
 
 START_TEST(a_record_of_another_size_is_refused)
 {
-    struct stage stage = {.size = 2, .timeout_ns = 5 * NS_PER_S, .body = agree, .odd = 1, .odd_raw = true,
-                          .odd_body = send_short_record};
+    struct stage stage = {
+        .size = 2, .timeout_ns = 5 * NS_PER_S, .body = agree, .odd = 1, .odd_raw = true, .odd_body = send_short_record};
 
     play(&stage);
     all_say(&stage, 1, STATUS_MISMATCH, "rank 1 sent 63 bytes, expected 64");
@@ -250,7 +251,11 @@ END_TEST
 /* B64 */
 START_TEST(another_protocol_is_named)
 {
-    struct stage stage = {.size = 2, .timeout_ns = 5 * NS_PER_S, .body = agree, .odd = 1, .odd_raw = true,
+    struct stage stage = {.size = 2,
+                          .timeout_ns = 5 * NS_PER_S,
+                          .body = agree,
+                          .odd = 1,
+                          .odd_raw = true,
                           .odd_body = speak_another_protocol};
 
     play(&stage);
@@ -274,8 +279,8 @@ static void fail_now(struct actor *self)
 START_TEST(a_failure_reaches_everybody_and_the_lowest_speaks)
 {
     for (int size = 2; size <= 11; size += 3) {
-        struct stage stage = {.size = size, .timeout_ns = 20 * NS_PER_S, .body = until_failed, .odd = size - 1,
-                              .odd_body = fail_now};
+        struct stage stage = {
+            .size = size, .timeout_ns = 20 * NS_PER_S, .body = until_failed, .odd = size - 1, .odd_body = fail_now};
         int who = -1;
 
         play(&stage);
@@ -299,8 +304,8 @@ static void fail_by_timeout(struct actor *self)
 START_TEST(of_two_failures_the_one_that_explains_more_is_everybodys)
 {
     for (int i = 0; i < 20; i++) {
-        struct stage stage = {.size = 6, .timeout_ns = 20 * NS_PER_S, .body = fail_by_timeout, .odd = 4,
-                              .odd_body = fail_now};
+        struct stage stage = {
+            .size = 6, .timeout_ns = 20 * NS_PER_S, .body = fail_by_timeout, .odd = 4, .odd_body = fail_now};
 
         play(&stage);
         for (int rank = 1; rank < 6; rank++)
@@ -311,8 +316,8 @@ END_TEST
 
 START_TEST(a_missing_rank_is_not_waited_for_longer_than_agreed)
 {
-    struct stage stage = {.size = 4, .timeout_ns = 20 * NS_PER_S, .body = fail_by_timeout, .odd = 0,
-                          .odd_body = wait_for_the_others};
+    struct stage stage = {
+        .size = 4, .timeout_ns = 20 * NS_PER_S, .body = fail_by_timeout, .odd = 0, .odd_body = wait_for_the_others};
     int who = -1;
 
     play(&stage);
@@ -323,12 +328,14 @@ START_TEST(a_missing_rank_is_not_waited_for_longer_than_agreed)
 }
 END_TEST
 
-static const struct tensor_spec one_number = {.role = "number", .dtype = DTYPE_U32, .ndim = 1,
-                                              .dim = {{.low = 1, .high = 1, .extent = -1}}};
+static const struct tensor_spec one_number = {
+    .role = "number", .dtype = DTYPE_U32, .ndim = 1, .dim = {{.low = 1, .high = 1, .extent = -1}}};
 
-#define ROUTE(number, source, target) \
-    {.id = (number), .name = "route/" #source "-" #target, .from = (source), .to = (target), .tensor_count = 1, \
-     .tensors = &one_number, .depth = 1}
+#define ROUTE(number, source, target)                                                                                  \
+    {                                                                                                                  \
+        .id = (number), .name = "route/" #source "-" #target, .from = (source), .to = (target), .tensor_count = 1,     \
+        .tensors = &one_number, .depth = 1                                                                             \
+    }
 
 static const struct route_spec ring[] = {ROUTE(1, 1, 0), ROUTE(2, 2, 1), ROUTE(3, 0, 2)};
 
@@ -360,8 +367,8 @@ static void receive_next(struct actor *self)
 
 START_TEST(a_cycle_of_waits_is_named_as_one)
 {
-    struct stage stage = {.size = 3, .timeout_ns = NS_PER_S, .routes = ring, .route_count = 3, .body = receive_next,
-                          .odd = -1};
+    struct stage stage = {
+        .size = 3, .timeout_ns = NS_PER_S, .routes = ring, .route_count = 3, .body = receive_next, .odd = -1};
     int who = -1;
 
     play(&stage);
@@ -374,8 +381,13 @@ END_TEST
 /* Rank 0 waits for 1, 1 waits for 2, and 2 does something else. */
 START_TEST(the_rank_at_the_end_of_the_chain_is_named)
 {
-    struct stage stage = {.size = 3, .timeout_ns = NS_PER_S, .routes = ring, .route_count = 2, .body = receive_next,
-                          .odd = 2, .odd_body = wait_for_the_others};
+    struct stage stage = {.size = 3,
+                          .timeout_ns = NS_PER_S,
+                          .routes = ring,
+                          .route_count = 2,
+                          .body = receive_next,
+                          .odd = 2,
+                          .odd_body = wait_for_the_others};
 
     play(&stage);
     all_say(&stage, 2, STATUS_TIMEOUT, "rank 2 has stood still");
@@ -408,8 +420,13 @@ static void send_late(struct actor *self)
 
 START_TEST(a_rank_that_computes_for_long_is_waited_for)
 {
-    struct stage stage = {.size = 2, .timeout_ns = NS_PER_S, .routes = ring, .route_count = 1, .body = receive_next,
-                          .odd = 1, .odd_body = send_late};
+    struct stage stage = {.size = 2,
+                          .timeout_ns = NS_PER_S,
+                          .routes = ring,
+                          .route_count = 1,
+                          .body = receive_next,
+                          .odd = 1,
+                          .odd_body = send_late};
 
     play(&stage);
     ck_assert_msg(stage.actors[0].status == STATUS_OK, "%s", stage.actors[0].err.text);

@@ -12,6 +12,8 @@ import tempfile
 import time
 
 MPIRUN, JOB = sys.argv[1:3]
+for name in "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM":
+    os.environ.setdefault(name, "1")
 TIMEOUT = 3.0  # of the job, in seconds
 
 
@@ -98,6 +100,7 @@ def a_good_run_ends_well():
 def a_difference_is_told_once():
     run = Run(4, 1, "differ")
     run.check(6, ["mesh.tensor: 2 on ranks 0, 2, 3; 4 on rank 1"], 10)
+    assert run.cause["status"] == "mismatch", run.cause
 
 
 def a_failed_start_is_told_once():  # B40, B41
@@ -129,6 +132,8 @@ def a_stopped_rank_is_named_by_the_survivors():
     for rank in 0, 1:
         run = Run(3, rank, "stop")
         run.check(7, [f"rank {rank} has been silent"], TIMEOUT + 10)
+        assert run.cause["rank"] == rank and run.cause["exit_code"] == 7, run.cause
+        assert "sequence 9, done" in run.cause["last_operation"], run.cause
 
 
 def workers_of(mpirun):

@@ -48,8 +48,8 @@ static void sleep_s(double seconds)
 static enum status start(struct job *job, struct keeper *keeper, struct error *err)
 {
     struct transport_options transport_options = {.startup_timeout_ns = job->timeout_ns};
-    struct session_options options = {.timeout_ns = job->timeout_ns, .startup_timeout_ns = job->timeout_ns,
-                                      .run_dir = job->run_dir};
+    struct session_options options = {
+        .timeout_ns = job->timeout_ns, .startup_timeout_ns = job->timeout_ns, .run_dir = job->run_dir};
     struct starter starter;
     char tag[64];
     enum status st;
@@ -127,8 +127,13 @@ static enum status sum(struct job *job, struct tensor *tensor, struct error *err
 static enum status steps(struct job *job, struct error *err)
 {
     int members[MAX_RANKS];
-    struct group_spec world = {.id = 1, .name = "world/0", .size = session_size(job->session), .members = members,
-                               .operations = OPERATIONS_ALL, .dtypes = DTYPES_ALL, .max_bytes = 1 << 20};
+    struct group_spec world = {.id = 1,
+                               .name = "world/0",
+                               .size = session_size(job->session),
+                               .members = members,
+                               .operations = OPERATIONS_ALL,
+                               .dtypes = DTYPES_ALL,
+                               .max_bytes = 1 << 20};
     struct shape shape = {1, {1000}};
     struct tensor *tensor = NULL;
     enum status st;

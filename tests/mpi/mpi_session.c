@@ -101,8 +101,8 @@ END_TEST
 static const struct tensor_spec schema[] = {
     {.role = "hidden", .dtype = DTYPE_F32, .ndim = 2, .dim = {{1, 4096, -1}, {64, 64, -1}}},
 };
-static const struct route_spec forward = {.id = 2, .name = "forward/0-1", .from = 0, .to = 1, .tensor_count = 1,
-                                          .tensors = schema, .depth = 2};
+static const struct route_spec forward = {
+    .id = 2, .name = "forward/0-1", .from = 0, .to = 1, .tensor_count = 1, .tensors = schema, .depth = 2};
 
 static enum status pass_bundle(uint64_t rows, struct error *err)
 {
@@ -145,11 +145,15 @@ END_TEST
 static enum status start(struct error *err)
 {
     struct transport_options transport_options = {.startup_timeout_ns = 30 * NS_PER_S};
-    struct session_options options = {.timeout_ns = 20 * NS_PER_S, .startup_timeout_ns = 20 * NS_PER_S,
-                                      .checks = CHECKS_FULL};
+    struct session_options options = {
+        .timeout_ns = 20 * NS_PER_S, .startup_timeout_ns = 20 * NS_PER_S, .checks = CHECKS_FULL};
     struct manifest manifest = {.topology_digest = 1};
-    struct group_spec world = {.id = 1, .name = "world/0", .members = members, .operations = OPERATIONS_ALL,
-                               .dtypes = DTYPES_ALL, .max_bytes = 1 << 24};
+    struct group_spec world = {.id = 1,
+                               .name = "world/0",
+                               .members = members,
+                               .operations = OPERATIONS_ALL,
+                               .dtypes = DTYPES_ALL,
+                               .max_bytes = 1 << 24};
     const struct transport_ops *ops = NULL;
     struct transport *transport = NULL;
     enum status st = plugin_open("mpi", &ops, NULL, 0, err);

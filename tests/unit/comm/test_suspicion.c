@@ -16,8 +16,13 @@ static void begin(uint64_t timeout_ns, int peer)
 {
     memset(heard, 0, sizeof heard);
     suspicion_init(&suspicion, 0, timeout_ns, heard);
-    own = (struct wait_state){.waiting = true, .operation = OPERATION_ALL_REDUCE_SUM, .object_id = 1, .sequence = 4,
-                              .object_name = "tensor/0", .peer = peer, .since_ns = 100 * S};
+    own = (struct wait_state){.waiting = true,
+                              .operation = OPERATION_ALL_REDUCE_SUM,
+                              .object_id = 1,
+                              .sequence = 4,
+                              .object_name = "tensor/0",
+                              .peer = peer,
+                              .since_ns = 100 * S};
 }
 
 static int answer(int rank, int waits_for, uint64_t still_ns, uint64_t now_ns)
