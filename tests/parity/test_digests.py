@@ -13,12 +13,18 @@ import running
 MODELS = os.path.join(running.ROOT, "tests", "parity", "models")
 PROMPTS = ["In the beginning", "t", "And it came to pass, that when the LORD had spoken unto Moses, saying,",
            "Blessed", "The word of the LORD came unto me again: Son of man"]
+# For a model without a tokenizer of whole bytes.
+IDS = [{"tokens": [(7 * i + 3 * n) % 97 for i in range(length)]} for n, length in enumerate((5, 1, 23, 2, 40))]
 NEW = 12
 tally = running.Tally()
 
 
+def prompts_of(model):
+    return IDS if model.endswith("llama-odd") else PROMPTS
+
+
 def keys(model, **more):
-    generate = {"model": model, "prompts": PROMPTS, "max_new_tokens": NEW, "ignore_eos": True}
+    generate = {"model": model, "prompts": prompts_of(model), "max_new_tokens": NEW, "ignore_eos": True}
     generate.update(more)
     return generate
 
@@ -42,7 +48,7 @@ def same(name, expected, **options):
 def reference(model, pieces=None):
     alone = []
     compute = {"pieces": pieces} if pieces else {}
-    for prompt in PROMPTS:
+    for prompt in prompts_of(model):
         got, err = digests(model, compute=compute, prompts=[prompt])
         if not got:
             tally.check(False, "reference", err)
