@@ -1,0 +1,38 @@
+# bash completion for ferry: commands, options, files.
+
+_ferry() {
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
+    local commands='run plan inspect version help'
+
+    COMPREPLY=()
+    if ((COMP_CWORD == 1)); then
+        mapfile -t COMPREPLY < <(compgen -W "$commands --help --version" -- "$current")
+        return
+    fi
+    case $previous in
+    --model | -m)
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+        return
+        ;;
+    --set | -s | --rank | -r | --fault | --top-logits)
+        return
+        ;;
+    esac
+    if [[ $current == -* ]]; then
+        local options='--help'
+        case $command in
+        run) options+=' --set --json --quiet --logits-digest --top-logits --fault' ;;
+        plan) options+=' --set --model --rank --json' ;;
+        inspect) options+=' --json' ;;
+        esac
+        mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")
+        return
+    fi
+    case $command in
+    help) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$current") ;;
+    run | plan) mapfile -t COMPREPLY < <(compgen -f -X '!*.y?(a)ml' -- "$current"; compgen -d -- "$current") ;;
+    inspect) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+    esac
+}
+
+complete -o filenames -F _ferry ferry
