@@ -18,14 +18,19 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
 {
     int depth = depth_of(work->size);
     bool up = round < depth;
-    int distance = 1 << (up ? round : 2 * depth - 1 - round);
+    int distance = 1;
     struct part part = collective_part(work);
     unsigned char *payload = NULL;
-    int upper = work->rank - distance;
-    int lower = work->rank + distance;
+    int upper = 0;
+    int lower = 0;
 
     *ret_more = round < 2 * depth;
-    if (!*ret_more || work->rank % distance)
+    if (!*ret_more)
+        return STATUS_OK;
+    distance = 1 << (up ? round : 2 * depth - 1 - round);
+    upper = work->rank - distance;
+    lower = work->rank + distance;
+    if (work->rank % distance)
         return STATUS_OK;
     if (work->rank & distance)
         return up ? collective_send(work, &upper, 1, &part, &payload, err)

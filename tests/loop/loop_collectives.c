@@ -1,0 +1,625 @@
+/* Every collective against a serial reference: sizes 1 to 16, permuted members, any axis, zeros, pieces. */
+#include "tests/loop/ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 16 };
+
+/* Ranks 0..n-1 in an order that is neither theirs nor its reverse. */
+static void permute(int size, int *members)
+{
+    for (int i = 0; i < size; i++)
+        members[i] = i;
+    for (int i = 0; i + 2 < size; i += 2) {
+        int other = members[i];
+
+        members[i] = members[i + 2];
+        members[i + 2] = other;
+    }
+}
+
+/* The case that all ranks of one run work on. */
+struct sample {
+    const int *members;
+    enum dtype dtype;
+    uint64_t elements;
+    int axis;
+    int ndim;
+    uint64_t dims[4]; /* of the whole; dims[axis] is the sum of counts */
+    uint64_t counts[MOST];
+    uint64_t matrix[MOST][MOST]; /* member i sends to member k */
+    int root;
+    bool in_place;
+    bool even;
+};
+
+static int size_table[] = {1, 2, 3, 4, 5, 8, 9, 16};
+enum { SIZES = sizeof size_table / sizeof size_table[0] };
+
+static void run_sized(int size, const int *members, struct sample *sample, rank_body *body, struct ranks *more)
+{
+    struct ranks local = {.session.checks = CHECKS_FULL};
+    struct ranks *ranks = more ? more : &local;
+    struct group_spec group = GROUP(1, size, members);
+
+    sample->members = members;
+    ranks->size = size;
+    ranks->groups = &group;
+    ranks->group_count = 1;
+    ranks->body = body;
+    ranks->context = sample;
+    ranks_run(ranks);
+    ranks_check(ranks);
+}
+
+/* Contribution of a member to an element: small integers and thirds, so that the order of adding shows in f32. */
+static float contribution(int member, uint64_t element)
+{
+    uint64_t state = element * 977 + (uint64_t)member * 31 + 1;
+
+    (void)random_next(&state);
+    return (float)((double)random_next(&state) / 3e8 - 3.0);
+}
+
+/* The definition itself, element by element: left half first, rounded up. */
+static float tree_f32(const float *in, int count)
+{
+    int left = (count + 1) / 2;
+
+    return count == 1 ? in[0] : tree_f32(in, left) + tree_f32(in + left, count - left);
+}
+
+static void put_value(enum dtype dtype, void *data, uint64_t k, int member)
+{
+    float value = contribution(member, k);
+
+    switch (dtype) {
+    case DTYPE_F32:
+        ((float *)data)[k] = value;
+        break;
+    case DTYPE_F16:
+        ((uint16_t *)data)[k] = f32_to_f16(value);
+        break;
+    case DTYPE_BF16:
+        ((uint16_t *)data)[k] = f32_to_bf16(value);
+        break;
+    case DTYPE_I8:
+        ((int8_t *)data)[k] = (int8_t)(100 + member);
+        break;
+    default:
+        ((int64_t *)data)[k] = INT64_MAX - member * 7 - (int64_t)k;
+        break;
+    }
+}
+
+static void check_value(enum dtype dtype, const void *data, uint64_t k, int size)
+{
+    float in[MOST];
+    uint64_t sum = 0;
+
+    for (int i = 0; i < size; i++) {
+        in[i] = contribution(i, k);
+        if (dtype == DTYPE_F16)
+            in[i] = f16_to_f32(f32_to_f16(in[i]));
+        if (dtype == DTYPE_BF16)
+            in[i] = bf16_to_f32(f32_to_bf16(in[i]));
+        sum += dtype == DTYPE_I8 ? (uint64_t)(100 + i) : (uint64_t)(INT64_MAX - i * 7 - (int64_t)k);
+    }
+    switch (dtype) {
+    case DTYPE_F32: {
+        float expected = tree_f32(in, size);
+
+        ck_assert(!memcmp(&expected, (const float *)data + k, sizeof expected));
+        break;
+    }
+    case DTYPE_F16:
+        ck_assert_uint_eq(((const uint16_t *)data)[k], f32_to_f16(tree_f32(in, size)));
+        break;
+    case DTYPE_BF16:
+        ck_assert_uint_eq(((const uint16_t *)data)[k], f32_to_bf16(tree_f32(in, size)));
+        break;
+    case DTYPE_I8:
+        ck_assert_uint_eq(((const uint8_t *)data)[k], (uint8_t)sum);
+        break;
+    default:
+        ck_assert_uint_eq(((const uint64_t *)data)[k], sum);
+        break;
+    }
+}
+
+static enum status sum_body(struct rank *self)
+{
+    const struct sample *sample = self->context;
+    struct group *group = session_group(self->session, 1);
+    struct tensor *send = TENSOR(sample->dtype, sample->elements, 1);
+    struct tensor *recv = sample->in_place ? tensor_retain(send) : TENSOR(sample->dtype, sample->elements, 1);
+    struct completion *completion = NULL;
+    enum status st = STATUS_OK;
+
+    for (uint64_t k = 0; k < sample->elements; k++)
+        put_value(sample->dtype, send->data, k, group_rank(group));
+    st = finish(group_all_reduce_sum(group, send, recv, &completion, &self->err), &completion, &self->err);
+    for (uint64_t k = 0; k < sample->elements && st == STATUS_OK; k++)
+        check_value(sample->dtype, recv->data, k, self->size);
+    tensor_release(send);
+    tensor_release(recv);
+    return st;
+}
+
+/* Cost is kept down by few large cases: the element counts stand on both sides of each algorithm's limit. */
+START_TEST(sum_is_the_balanced_tree_over_member_order_on_every_member)
+{
+    static const uint64_t elements[] = {0, 1, 7, 4099, 20011};
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_I8, DTYPE_I64};
+    int size = size_table[_i];
+    int members[MOST];
+
+    permute(size, members);
+    for (size_t e = 0; e < sizeof elements / sizeof elements[0]; e++) {
+        for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
+            struct sample sample = {.dtype = dtypes[d], .elements = elements[e], .in_place = (e + d) % 2};
+
+            run_sized(size, members, &sample, sum_body, NULL);
+        }
+    }
+}
+END_TEST
+
+/* Byte k of a member's part of a gather. */
+static unsigned char gather_byte(int member, size_t k)
+{
+    return (unsigned char)(member * 37 + (int)(k % 251) + 1);
+}
+
+static size_t inner_bytes(const struct sample *sample)
+{
+    size_t bytes = dtype_bytes(sample->dtype);
+
+    for (int i = sample->axis + 1; i < sample->ndim; i++)
+        bytes *= sample->dims[i];
+    return bytes;
+}
+
+static size_t outer_count(const struct sample *sample)
+{
+    size_t count = 1;
+
+    for (int i = 0; i < sample->axis; i++)
+        count *= sample->dims[i];
+    return count;
+}
+
+/* The serial reference: walk the whole in memory order and say which member's which byte stands there. */
+static void check_gathered(const struct sample *sample, const struct tensor *recv, int size)
+{
+    size_t inner = inner_bytes(sample);
+    size_t outer = outer_count(sample);
+    size_t at = 0;
+
+    for (size_t o = 0; o < outer; o++) {
+        for (int i = 0; i < size; i++) {
+            size_t run = (size_t)sample->counts[i] * inner;
+
+            for (size_t k = 0; k < run; k++, at++)
+                ck_assert_uint_eq(recv->data[at], gather_byte(i, o * run + k));
+        }
+    }
+    ck_assert_uint_eq(at, recv->bytes);
+}
+
+static enum status gather_body(struct rank *self)
+{
+    const struct sample *sample = self->context;
+    struct group *group = session_group(self->session, 1);
+    int me = group_rank(group);
+    uint64_t dims[4];
+    struct tensor *recv = tensor_of(sample->dtype, sample->ndim, sample->dims);
+    struct tensor *send = NULL;
+    struct completion *completion = NULL;
+    enum status st = STATUS_OK;
+
+    memcpy(dims, sample->dims, sizeof dims);
+    dims[sample->axis] = sample->counts[me];
+    send = tensor_of(sample->dtype, sample->ndim, dims);
+    for (size_t k = 0; k < send->bytes; k++)
+        send->data[k] = gather_byte(me, k);
+    if (sample->even)
+        st = group_all_gather_even(group, send, recv, sample->axis, &completion, &self->err);
+    else
+        st = group_all_gather_uneven(group, send, recv, sample->axis, sample->counts, &completion, &self->err);
+    st = finish(st, &completion, &self->err);
+    if (st == STATUS_OK)
+        check_gathered(sample, recv, self->size);
+    tensor_release(send);
+    tensor_release(recv);
+    return st;
+}
+
+START_TEST(even_gather_concatenates_in_member_order_on_any_axis)
+{
+    int size = size_table[_i];
+    int members[MOST];
+
+    permute(size, members);
+    for (int axis = 0; axis < 3; axis++) {
+        for (int large = 0; large < 2; large++) {
+            struct sample sample = {
+                .dtype = DTYPE_F32, .even = true, .axis = axis, .ndim = 3, .dims = {3, large ? 701 : 5, 7}};
+            uint64_t count = axis == 1 && large ? 701 : sample.dims[axis];
+
+            for (int i = 0; i < size; i++)
+                sample.counts[i] = count;
+            sample.dims[axis] = count * (uint64_t)size;
+            run_sized(size, members, &sample, gather_body, NULL);
+        }
+    }
+}
+END_TEST
+
+START_TEST(uneven_gather_on_a_middle_axis_with_a_zero)
+{
+    static const int members[] = {2, 0, 1};
+    struct sample sample = {.dtype = DTYPE_BF16, .axis = 1, .ndim = 3, .dims = {4, 5, 3}, .counts = {3, 0, 2}};
+
+    run_sized(3, members, &sample, gather_body, NULL);
+}
+END_TEST
+
+/* B32 */
+START_TEST(uneven_gather_of_416_0_560_1_is_exact)
+{
+    static const int members[] = {1, 3, 0, 2};
+    struct sample sample = {.dtype = DTYPE_F32, .axis = 0, .ndim = 2, .dims = {977, 3}, .counts = {416, 0, 560, 1}};
+
+    run_sized(4, members, &sample, gather_body, NULL);
+}
+END_TEST
+
+START_TEST(uneven_gather_of_any_size_and_counts)
+{
+    int size = size_table[_i];
+    int members[MOST];
+    uint64_t state = 7 + (uint64_t)size;
+
+    permute(size, members);
+    for (int turn = 0; turn < 4; turn++) {
+        struct sample sample = {.dtype = DTYPE_U8, .axis = turn % 2, .ndim = 2, .dims = {3, 3}};
+        uint64_t total = 0;
+
+        for (int i = 0; i < size; i++)
+            total += sample.counts[i] = random_next(&state) % (turn < 2 ? 5 : 9000);
+        sample.dims[sample.axis] = total;
+        run_sized(size, members, &sample, gather_body, NULL);
+    }
+}
+END_TEST
+
+/* What member i sends to member k: distinct bytes. */
+static unsigned char exchange_byte(int from, int to, size_t k)
+{
+    return (unsigned char)(from * 61 + to * 17 + (int)(k % 199) + 3);
+}
+
+/* Fill or check one side: rows of every peer along the axis, in member order. */
+static void walk_exchange(const struct sample *sample, struct tensor *tensor, int me, int size, bool check)
+{
+    size_t inner = inner_bytes(sample);
+    size_t outer = outer_count(sample);
+    size_t at = 0;
+
+    for (size_t o = 0; o < outer; o++) {
+        for (int i = 0; i < size; i++) {
+            size_t run = (size_t)(check ? sample->matrix[i][me] : sample->matrix[me][i]) * inner;
+
+            for (size_t k = 0; k < run; k++, at++) {
+                if (check)
+                    ck_assert_uint_eq(tensor->data[at], exchange_byte(i, me, o * run + k));
+                else
+                    tensor->data[at] = exchange_byte(me, i, o * run + k);
+            }
+        }
+    }
+    ck_assert_uint_eq(at, tensor->bytes);
+}
+
+static enum status exchange_body(struct rank *self)
+{
+    const struct sample *sample = self->context;
+    struct group *group = session_group(self->session, 1);
+    int me = group_rank(group);
+    uint64_t send_counts[MOST] = {0};
+    uint64_t recv_counts[MOST] = {0};
+    uint64_t sent[4];
+    uint64_t received[4];
+    struct completion *completion = NULL;
+    enum status st = STATUS_OK;
+
+    memcpy(sent, sample->dims, sizeof sent);
+    memcpy(received, sample->dims, sizeof received);
+    sent[sample->axis] = received[sample->axis] = 0;
+    for (int i = 0; i < self->size; i++) {
+        sent[sample->axis] += send_counts[i] = sample->matrix[me][i];
+        received[sample->axis] += recv_counts[i] = sample->matrix[i][me];
+    }
+    struct tensor *send = tensor_of(sample->dtype, sample->ndim, sent);
+    struct tensor *recv = tensor_of(sample->dtype, sample->ndim, received);
+    struct tensor *back = tensor_of(sample->dtype, sample->ndim, sent);
+
+    walk_exchange(sample, send, me, self->size, false);
+    st = finish(group_variable_all_to_all(group, send, recv, sample->axis, send_counts, recv_counts, &completion,
+                                          &self->err),
+                &completion, &self->err);
+    if (st == STATUS_OK) {
+        walk_exchange(sample, recv, me, self->size, true);
+        st = finish(group_variable_all_to_all(group, recv, back, sample->axis, recv_counts, send_counts, &completion,
+                                              &self->err),
+                    &completion, &self->err);
+    }
+    if (st == STATUS_OK && back->bytes)
+        ck_assert(!memcmp(back->data, send->data, back->bytes));
+    tensor_release(send);
+    tensor_release(recv);
+    tensor_release(back);
+    return st;
+}
+
+/* B30 */
+START_TEST(all_to_all_there_and_back_is_the_identity_for_every_pattern)
+{
+    int size = size_table[_i];
+    int members[MOST];
+    uint64_t state = 99 + (uint64_t)size;
+
+    permute(size, members);
+    for (int pattern = 0; pattern < 4 + 50 / size; pattern++) {
+        struct sample sample = {.dtype = DTYPE_I32, .axis = pattern % 3, .ndim = 3, .dims = {2, 3, 2}};
+
+        for (int i = 0; i < size; i++) {
+            for (int k = 0; k < size; k++) {
+                bool some = pattern == 1   ? i == k
+                            : pattern == 2 ? i == 0 && k == size - 1
+                            : pattern == 3 ? i == size / 2
+                                           : pattern > 3 && random_next(&state) % 3 == 0;
+
+                sample.matrix[i][k] = some ? 1 + random_next(&state) % 40 : 0;
+            }
+        }
+        run_sized(size, members, &sample, exchange_body, NULL);
+    }
+}
+END_TEST
+
+static enum status broadcast_body(struct rank *self)
+{
+    const struct sample *sample = self->context;
+    struct group *group = session_group(self->session, 1);
+    struct tensor *tensor = TENSOR(DTYPE_F32, sample->elements);
+    struct completion *completion = NULL;
+    enum status st = STATUS_OK;
+
+    /* What the others hold, here not-a-number, must not matter. */
+    memset(tensor->data, 0xff, tensor->bytes);
+    for (uint64_t k = 0; k < sample->elements && group_rank(group) == sample->root; k++)
+        ((float *)tensor->data)[k] = contribution(sample->root, k);
+    st = finish(group_broadcast(group, tensor, sample->root, &completion, &self->err), &completion, &self->err);
+    for (uint64_t k = 0; k < sample->elements && st == STATUS_OK; k++)
+        ck_assert(((float *)tensor->data)[k] == contribution(sample->root, k));
+    tensor_release(tensor);
+    return st;
+}
+
+START_TEST(broadcast_takes_its_root_as_a_member_index)
+{
+    int size = size_table[_i];
+    int members[MOST];
+
+    permute(size, members);
+    for (int root = 0; root < size; root += 1 + size / 5) {
+        struct sample sample = {.elements = root % 2 ? 30001 : 5, .root = root};
+
+        run_sized(size, members, &sample, broadcast_body, NULL);
+    }
+}
+END_TEST
+
+static enum status agreement_body(struct rank *self)
+{
+    const struct sample *sample = self->context;
+    struct group *group = session_group(self->session, 1);
+    struct completion *completion = NULL;
+    uint32_t flags = group_rank(group) == sample->root ? 0xf0f0 : 0xffff;
+    enum status st = finish(group_barrier(group, &completion, &self->err), &completion, &self->err);
+
+    if (st == STATUS_OK)
+        st = group_failure_agreement(group, flags, &completion, &self->err);
+    if (st != STATUS_OK)
+        return st;
+    st = completion_wait(completion, DEADLINE_NONE, &self->err);
+    if (st == STATUS_OK)
+        ck_assert_uint_eq(completion_flags(completion), sample->root < 0 ? 0xffff : 0xf0f0);
+    completion_abandon(completion);
+    return st;
+}
+
+START_TEST(agreement_is_false_everywhere_when_one_says_so)
+{
+    int size = size_table[_i];
+    int members[MOST];
+
+    permute(size, members);
+    for (int root = -1; root < size; root++) {
+        struct sample sample = {.root = root};
+
+        run_sized(size, members, &sample, agreement_body, NULL);
+    }
+}
+END_TEST
+
+/* The same results when every payload travels in many pieces, unreceived messages lie at their sender, every payload
+ * is summed, and checks are lighter. */
+START_TEST(pieces_and_rendezvous_and_lighter_checks_change_nothing)
+{
+    static const enum checks checks[] = {CHECKS_FULL, CHECKS_LIGHT, CHECKS_OFF};
+    int size = size_table[_i];
+    int members[MOST];
+
+    permute(size, members);
+    for (int turn = 0; turn < 3; turn++) {
+        struct ranks ranks = {
+            .loopback = {.max_message = turn == 1 ? 300 : 4096, .eager_bytes = turn == 2 ? 0 : 1000},
+            .session = {.checks = checks[turn], .payload_integrity = turn != 2}};
+        struct sample sum = {.dtype = DTYPE_F32, .elements = turn ? 10007 : 501, .in_place = true};
+        struct sample gather = {.dtype = DTYPE_U8, .axis = 1, .ndim = 2, .dims = {7, 0}};
+        struct sample broadcast = {.elements = 3000, .root = size - 1};
+        struct sample exchange = {.dtype = DTYPE_U8, .axis = 0, .ndim = 2, .dims = {0, 77}};
+
+        for (int i = 0; i < size; i++) {
+            gather.dims[1] += gather.counts[i] = (uint64_t)(i % 3) * 100;
+            for (int k = 0; k < size; k++)
+                exchange.matrix[i][k] = (uint64_t)((i + 2 * k) % 4) * 5;
+        }
+        run_sized(size, members, &sum, sum_body, &ranks);
+        run_sized(size, members, &gather, gather_body, &ranks);
+        run_sized(size, members, &broadcast, broadcast_body, &ranks);
+        run_sized(size, members, &exchange, exchange_body, &ranks);
+    }
+}
+END_TEST
+
+/* Groups {0,1}, {1,2}, {2,3}, {3,0} and all four work at once; every operation is posted before any is waited for. */
+static enum status overlap_body(struct rank *self)
+{
+    struct completion *completion[5] = {NULL};
+    struct tensor *tensor[5] = {NULL};
+    int count = 0;
+    enum status st = STATUS_OK;
+
+    for (uint32_t id = 1; id <= 5 && st == STATUS_OK; id++) {
+        struct group *group = session_group(self->session, id);
+
+        if (group_rank(group) < 0)
+            continue;
+        tensor[count] = TENSOR(DTYPE_I32, 5000);
+        for (int k = 0; k < 5000; k++)
+            ((int32_t *)tensor[count]->data)[k] = (self->rank + 1) * 1000 + (int32_t)id;
+        st = group_all_reduce_sum(group, tensor[count], tensor[count], &completion[count], &self->err);
+        count++;
+    }
+    for (int i = 0; i < count; i++) {
+        st = finish(st, &completion[i], &self->err);
+        tensor_release(tensor[i]);
+    }
+    return st;
+}
+
+START_TEST(overlapping_groups_work_at_once)
+{
+    static const int pair[4][2] = {{0, 1}, {1, 2}, {2, 3}, {3, 0}};
+    static const int all[] = {3, 1, 0, 2};
+    const struct group_spec groups[] = {GROUP(1, 2, pair[0]), GROUP(2, 2, pair[1]), GROUP(3, 2, pair[2]),
+                                        GROUP(4, 2, pair[3]), GROUP(5, 4, all)};
+    struct ranks ranks = {.size = 4, .groups = groups, .group_count = 5, .body = overlap_body};
+
+    ranks_run(&ranks);
+    ranks_check(&ranks);
+}
+END_TEST
+
+/* Many operations posted to one group without waiting: they run in order. */
+static enum status queue_body(struct rank *self)
+{
+    struct group *group = session_group(self->session, 1);
+    struct completion *completion[40];
+    struct tensor *tensor[40];
+    enum status st = STATUS_OK;
+
+    for (int i = 0; i < 40 && st == STATUS_OK; i++) {
+        tensor[i] = TENSOR(DTYPE_U32, 33);
+        for (int k = 0; k < 33; k++)
+            ((uint32_t *)tensor[i]->data)[k] = (uint32_t)(i * 100 + self->rank);
+        st = i % 2 ? group_broadcast(group, tensor[i], 1, &completion[i], &self->err)
+                   : group_all_reduce_sum(group, tensor[i], tensor[i], &completion[i], &self->err);
+    }
+    for (int i = 0; i < 40; i++) {
+        st = finish(st, &completion[i], &self->err);
+        if (st == STATUS_OK)
+            ck_assert_uint_eq(((uint32_t *)tensor[i]->data)[7],
+                              i % 2 ? (uint32_t)(i * 100 + 1) : (uint32_t)(i * 300 + 3));
+        tensor_release(tensor[i]);
+    }
+    return st;
+}
+
+START_TEST(operations_of_one_group_queue_in_order)
+{
+    static const int members[] = {0, 1, 2};
+    struct sample sample = {0};
+
+    run_sized(3, members, &sample, queue_body, NULL);
+}
+END_TEST
+
+/* B29: zero elements behind null pointers. */
+static enum status nothing_body(struct rank *self)
+{
+    struct group *group = session_group(self->session, 1);
+    struct tensor none = {.dtype = DTYPE_F32, .shape = {2, {0, 3}}};
+    struct completion *completion = NULL;
+    uint64_t zeros[MOST] = {0};
+    enum status st = STATUS_OK;
+
+    atomic_init(&none.references, 1000);
+    st = finish(group_all_reduce_sum(group, &none, &none, &completion, &self->err), &completion, &self->err);
+    if (st == STATUS_OK)
+        st = finish(group_all_gather_even(group, &none, &none, 0, &completion, &self->err), &completion, &self->err);
+    if (st == STATUS_OK)
+        st = finish(group_all_gather_uneven(group, &none, &none, 0, zeros, &completion, &self->err), &completion,
+                    &self->err);
+    if (st == STATUS_OK)
+        st = finish(group_broadcast(group, &none, 0, &completion, &self->err), &completion, &self->err);
+    struct tensor other = {.dtype = DTYPE_F32, .shape = {2, {0, 3}}};
+
+    atomic_init(&other.references, 1000);
+    if (st == STATUS_OK)
+        st = finish(group_variable_all_to_all(group, &none, &other, 0, zeros, zeros, &completion, &self->err),
+                    &completion, &self->err);
+    return st;
+}
+
+START_TEST(zero_elements_behind_null_pointers_succeed)
+{
+    int size = size_table[_i];
+    int members[MOST];
+    struct sample sample = {0};
+
+    permute(size, members);
+    run_sized(size, members, &sample, nothing_body, NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("collectives");
+    TCase *all = tcase_create("all");
+
+    tcase_set_timeout(all, 120);
+    tcase_add_loop_test(all, sum_is_the_balanced_tree_over_member_order_on_every_member, 0, SIZES);
+    tcase_add_loop_test(all, even_gather_concatenates_in_member_order_on_any_axis, 0, SIZES);
+    tcase_add_test(all, uneven_gather_on_a_middle_axis_with_a_zero);
+    tcase_add_test(all, uneven_gather_of_416_0_560_1_is_exact);
+    tcase_add_loop_test(all, uneven_gather_of_any_size_and_counts, 0, SIZES);
+    tcase_add_loop_test(all, all_to_all_there_and_back_is_the_identity_for_every_pattern, 0, SIZES);
+    tcase_add_loop_test(all, broadcast_takes_its_root_as_a_member_index, 0, SIZES);
+    tcase_add_loop_test(all, agreement_is_false_everywhere_when_one_says_so, 0, SIZES);
+    tcase_add_loop_test(all, pieces_and_rendezvous_and_lighter_checks_change_nothing, 0, SIZES);
+    tcase_add_test(all, overlapping_groups_work_at_once);
+    tcase_add_test(all, operations_of_one_group_queue_in_order);
+    tcase_add_loop_test(all, zero_elements_behind_null_pointers_succeed, 0, SIZES);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
