@@ -1,8 +1,6 @@
 /* Text to tokens to nodes to text.  The source is first made what Jinja's loader makes of it. */
 #include "runtime/chat_template.h"
 
-#include <string.h>
-
 #include "runtime/chat_template_private.h"
 #include "runtime/utf8.h"
 
@@ -22,19 +20,14 @@ static struct string normal_source(struct template *template, const char *source
     return (struct string){bytes, count};
 }
 
-static struct string word(const char *text)
-{
-    return (struct string){text, strlen(text)};
-}
-
 static struct value messages_value(struct template *template, const struct chat_input *input)
 {
     struct value *items = template_alloc(template, input->count, sizeof *items);
 
     for (size_t i = 0; items && i < input->count; i++) {
         items[i] = (struct value){.kind = VALUE_DICT, .dict = dict_create(template)};
-        dict_set(template, items[i].dict, word("role"), value_string(word(input->messages[i].role)));
-        dict_set(template, items[i].dict, word("content"), value_string(word(input->messages[i].content)));
+        dict_set(template, items[i].dict, string_of("role"), value_string(string_of(input->messages[i].role)));
+        dict_set(template, items[i].dict, string_of("content"), value_string(string_of(input->messages[i].content)));
     }
     return value_list(items, items ? input->count : 0);
 }
@@ -44,14 +37,14 @@ static struct dict *create_variables(struct template *template, const struct cha
 {
     struct dict *variables = dict_create(template);
 
-    dict_set(template, variables, word("messages"), messages_value(template, input));
-    dict_set(template, variables, word("add_generation_prompt"), value_bool(input->add_generation_prompt));
-    dict_set(template, variables, word("tools"), (struct value){.kind = VALUE_NONE});
-    dict_set(template, variables, word("documents"), (struct value){.kind = VALUE_NONE});
+    dict_set(template, variables, string_of("messages"), messages_value(template, input));
+    dict_set(template, variables, string_of("add_generation_prompt"), value_bool(input->add_generation_prompt));
+    dict_set(template, variables, string_of("tools"), (struct value){.kind = VALUE_NONE});
+    dict_set(template, variables, string_of("documents"), (struct value){.kind = VALUE_NONE});
     if (input->bos_token)
-        dict_set(template, variables, word("bos_token"), value_string(word(input->bos_token)));
+        dict_set(template, variables, string_of("bos_token"), value_string(string_of(input->bos_token)));
     if (input->eos_token)
-        dict_set(template, variables, word("eos_token"), value_string(word(input->eos_token)));
+        dict_set(template, variables, string_of("eos_token"), value_string(string_of(input->eos_token)));
     return variables;
 }
 

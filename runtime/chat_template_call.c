@@ -337,6 +337,8 @@ bool template_test(struct template *template, const struct value *value, struct 
         return value_equal(value, &arguments[0]);
     if (count == 1 && (string_is(name, "ne") || string_is(name, "!=")))
         return !value_equal(value, &arguments[0]);
+    if (count == 1 && string_is(name, "in"))
+        return value_contains(template, &arguments[0], value);
     refuse(template, "test", name);
     return false;
 }

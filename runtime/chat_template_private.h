@@ -23,8 +23,9 @@ struct template
     size_t memory;
     enum status status;
     struct error *err;
-    int line; /* where the work stands, for messages */
-    int depth;
+    int line;      /* where the work stands, for messages */
+    int depth;     /* of what is being parsed */
+    int run_depth; /* of what is being evaluated */
     long steps;
 };
 
@@ -151,7 +152,9 @@ struct value value_undefined(struct string name);
 struct value value_list(const struct value *items, size_t count);
 bool value_true(const struct value *value);
 bool value_equal(const struct value *a, const struct value *b);
-/* "string", "list"; for messages. */
+/* "item in of"; fails when of can hold nothing. */
+bool value_contains(struct template *template, const struct value *of, const struct value *item);
+/* "a string", "a list"; for messages. */
 const char *value_kind_name(const struct value *value);
 /* What printing gives; fails on lists and dicts. */
 struct string value_text(struct template *template, const struct value *value);
@@ -169,6 +172,20 @@ bool template_test(struct template *template, const struct value *value, struct 
                    const struct value *arguments, size_t count);
 struct value template_method(struct template *template, const struct value *value, struct string name,
                              const struct value *arguments, size_t count);
+
+/* The names in sight: a chain, the innermost scope first. */
+struct scope {
+    struct dict *names;
+    const struct scope *outer;
+};
+/* A string that lives as long as text. */
+struct string string_of(const char *text);
+/* The value of a name; undefined when no scope has it. */
+struct value scope_find(const struct scope *scope, struct string name);
+/* The value of an expression; none after a failure. */
+struct value template_evaluate(struct template *template, const struct scope *scope, const struct node *node);
+/* Count a step at this node; false when the template has failed or takes too many. */
+bool template_step(struct template *template, const struct node *node);
 
 /* Run the statements with these variables; appends to ret. */
 void template_run(struct template *template, const struct node *statements, struct dict *variables, struct text *ret);

@@ -73,6 +73,11 @@ void template_done(struct template *template)
     }
 }
 
+struct string string_of(const char *text)
+{
+    return (struct string){text, strlen(text)};
+}
+
 bool string_is(struct string string, const char *word)
 {
     return strlen(word) == string.length && memcmp(string.bytes, word, string.length) == 0;
@@ -199,6 +204,31 @@ bool value_equal(const struct value *a, const struct value *b)
     default:
         return true;
     }
+}
+
+bool value_contains(struct template *template, const struct value *of, const struct value *item)
+{
+    switch (of->kind) {
+    case VALUE_STRING:
+        if (item->kind == VALUE_STRING)
+            return !item->string.length ||
+                   memmem(of->string.bytes, of->string.length, item->string.bytes, item->string.length);
+        break;
+    case VALUE_LIST:
+        for (size_t i = 0; i < of->count; i++) {
+            if (value_equal(&of->items[i], item))
+                return true;
+        }
+        return false;
+    case VALUE_DICT:
+        return item->kind == VALUE_STRING && dict_get(of->dict, item->string);
+    case VALUE_UNDEFINED:
+        return false;
+    default:
+        break;
+    }
+    template_fail(template, STATUS_MODEL, "cannot look for %s in %s", value_kind_name(item), value_kind_name(of));
+    return false;
 }
 
 struct string value_text(struct template *template, const struct value *value)

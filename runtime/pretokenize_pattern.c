@@ -1,5 +1,6 @@
-/* PCRE2 behind limits: each call may start at most at START_WINDOW offsets and backtrack MATCH_LIMIT times, and between
- * calls the clock is read, so that no pattern on no text runs for ever. */
+/* PCRE2 behind limits: each call may start at few enough offsets that even a search to the text's end from each of them
+ * takes about WINDOW_WORK steps, and backtrack MATCH_LIMIT times; between calls the clock is read.  So no pattern on no
+ * text runs for ever. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "runtime/pretokenize_pattern.h"
 
@@ -10,7 +11,13 @@
 #include "base/text.h"
 #include "runtime/pretokenize_syntax.h"
 
-enum { START_WINDOW = 4096, MATCH_LIMIT = 5 * 1000 * 1000, HEAP_LIMIT_KIB = 64 * 1024 };
+enum {
+    WINDOW_WORK = 64 << 20,
+    MIN_WINDOW = 16,
+    MAX_WINDOW = 4096,
+    MATCH_LIMIT = 5 * 1000 * 1000,
+    HEAP_LIMIT_KIB = 64 * 1024
+};
 
 struct pattern {
     pcre2_code *code;
@@ -135,11 +142,14 @@ static enum status search_failed(const struct pattern *pattern, size_t from, con
 enum status pattern_find(const struct pattern *pattern, struct pattern_search *search, const char *text, size_t length,
                          size_t from, struct pattern_match *ret, struct error *err)
 {
+    size_t window = WINDOW_WORK / (length + 1);
+
+    window = window < MIN_WINDOW ? MIN_WINDOW : window > MAX_WINDOW ? MAX_WINDOW : window;
     for (;;) {
         if (clock_ns() > search->deadline_ns)
             return search_failed(pattern, from, "takes too long", err);
 
-        size_t limit = length - from > START_WINDOW ? from + START_WINDOW : length;
+        size_t limit = length - from > window ? from + window : length;
 
         while (limit < length && ((unsigned char)text[limit] & 0xc0) == 0x80)
             limit++;

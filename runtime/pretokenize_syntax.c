@@ -1,7 +1,8 @@
 /* One pass, left to right.  What differs between the engines, and what becomes of it:
  *
  *   \s \S         PCRE2 counts U+180E too              -> \p{White_Space}, \P{White_Space}
- *   \w            PCRE2 has no marks in it             -> [\p{Alphabetic}\p{M}\p{Nd}\p{Pc}]
+ *   \w            PCRE2 has no marks in it             -> [\p{Alphabetic}\p{M}\p{Nd}\p{Pc}], and outside a set
+ *                 Oniguruma counts the Latin-1 superscripts and fractions too
  *   \p{Han}       PCRE2 takes script extensions        -> \p{sc:Han}
  *   \uHHHH \v     mean other things to PCRE2           -> \x{HHHH}, \x0b
  *   a{n,m}+ a{n}? repeat the counted group in Ruby     -> (?:a{n,m})+, (?:a{n})?
@@ -13,6 +14,9 @@
 
 #include <stdbool.h>
 #include <string.h>
+
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define LATIN_1_NUMBERS "\\xb2\\xb3\\xb9\\xbc-\\xbe"
 
 enum { MAX_DEPTH = 64, MAX_PATTERN_BYTES = 64 * 1024 };
 
@@ -101,7 +105,6 @@ static enum status rewrite_code_unit(struct rewriter *rw)
 
 static enum status rewrite_escape(struct rewriter *rw, bool in_class)
 {
-    static const char word[] = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
     size_t at = rw->at;
 
     if (rw->length - rw->at < 2)
@@ -116,12 +119,12 @@ static enum status rewrite_escape(struct rewriter *rw, bool in_class)
         text_add(rw->out, "\\%c{White_Space}", c == 's' ? 'p' : 'P');
         return STATUS_OK;
     case 'w':
-        text_add(rw->out, in_class ? "%s" : "[%s]", word);
+        text_add(rw->out, "%s", in_class ? WORD : "[" WORD LATIN_1_NUMBERS "]");
         return STATUS_OK;
     case 'W':
         if (in_class)
             return refuse(rw, at, "\\W in a set");
-        text_add(rw->out, "[^%s]", word);
+        text_add(rw->out, "%s", "[^" WORD LATIN_1_NUMBERS "]");
         return STATUS_OK;
     case 'p':
     case 'P':
