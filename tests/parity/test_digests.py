@@ -1,6 +1,6 @@
 """The same bits however the work is cut: logits digests over meshes, SIMD paths, threads, batches and chunks.
 
-usage: test_digests.py CASE      split | batch | simd | meshes | compilers
+usage: test_digests.py CASE [MODEL]...      split | batch | simd | meshes | uneven | compilers
 The reference is one rank, one thread, the plain path, every prompt alone.
 """
 
@@ -112,6 +112,24 @@ def meshes(model):
     same("pieces 4, tensor 3", expected, model=model, mesh={"tensor": 3}, compute={"pieces": 4})
 
 
+def uneven(model):
+    """Heads, feed-forward and vocabulary that do not divide; packed types cut between blocks (B139, B141)."""
+    for name, pieces, tensors in (("llama-odd", 3, (2, 3)), ("llama-odd", 6, (1, 4)), ("llama-9-heads", 2, (2,)),
+                                  ("llama-9-heads", 9, (4,)), ("qwen2", 2, (2,)), ("qwen3", 2, (2,)),
+                                  ("llama-k.gguf", 2, (2,)), ("qwen2.gguf", 2, (2,)), (running.SMOLLM2, 2, (2,))):
+        path = name if os.path.isabs(name) else os.path.join(MODELS, name)
+        if not os.path.exists(path):
+            tally.skip(name, "the model is not at hand")
+            continue
+        expected, err = digests(path, compute={"pieces": pieces, "simd": "auto"}, threads=2)
+        tally.check(expected is not None, "%s, %d pieces" % (name, pieces), err)
+        for tensor in tensors:
+            same("%s, %d pieces, tensor %d" % (os.path.basename(name), pieces, tensor), expected, model=path,
+                 mesh={"tensor": tensor}, compute={"pieces": pieces, "simd": "auto"})
+        same("%s, %d pieces, pipeline 2" % (os.path.basename(name), pieces), expected, model=path,
+             mesh={"pipeline": 2} if name != "llama-k.gguf" else {"data": 2}, compute={"pieces": pieces, "simd": "auto"})
+
+
 def compilers(model):
     """The program of the other compiler, when the tests run for it: FERRY_REFERENCE."""
     other = os.environ.get("FERRY_REFERENCE", "")
@@ -128,5 +146,5 @@ def compilers(model):
 case = sys.argv[1]
 for name in sys.argv[2:] or [running.KJV]:
     path = name if os.path.isabs(name) else os.path.join(MODELS, name)
-    {"batch": batch, "split": split, "simd": simd, "meshes": meshes, "compilers": compilers}[case](path)
+    {"batch": batch, "split": split, "simd": simd, "meshes": meshes, "uneven": uneven, "compilers": compilers}[case](path)
 tally.finish()
