@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "launcher/options.h"
 #include "launcher/output.h"
+#include "runtime/fit.h"
 #include "runtime/plan.h"
 #include "topology/topology.h"
 
@@ -60,6 +61,31 @@ static enum status make_plan(const struct plan_options *options, struct planning
     return st;
 }
 
+/* Whether all ranks would fit on this machine; pages of a mapped file that ranks share are counted for each. */
+static void add_memory(const struct planning *planning, struct text *out)
+{
+    const struct plan *plan = planning->plan;
+    struct memory_size here = memory_here();
+    uint64_t sum = 0;
+
+    if (!plan->model || planning->topology->launch.hosts.count)
+        return;
+    for (int r = 0; r < plan->mesh.world; r++) {
+        struct rank_plan rank;
+
+        plan_rank(plan, r, &rank);
+        if (__builtin_add_overflow(sum, rank.weight_bytes, &sum) || __builtin_add_overflow(sum, rank.state_bytes, &sum))
+            sum = UINT64_MAX;
+    }
+    text_add(out, "\nmemory     all ranks on this machine: at most ");
+    text_add_size(out, sum);
+    if (here.available != MEMORY_UNKNOWN) {
+        text_add(out, ", available ");
+        text_add_size(out, here.available);
+    }
+    text_add(out, ": %s\n", fit_name(would_fit(sum, here)));
+}
+
 /* What starts this job by hand. */
 static void add_launch(const struct plan_options *options, const struct planning *planning, struct text *out)
 {
@@ -96,6 +122,7 @@ static enum status show(const struct plan_options *options, const struct plannin
         plan_rank_tree(planning->plan, options->rank, &out);
     } else {
         plan_tree(planning->plan, &out);
+        add_memory(planning, &out);
         add_launch(options, planning, &out);
     }
     st = output_write(&out, err);

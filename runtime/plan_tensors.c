@@ -66,7 +66,7 @@ void plan_types_done(struct plan_types *types)
 uint64_t plan_types_bytes(const struct plan_types *types, const struct parameter_rule *rule, uint64_t layer,
                           uint64_t rows, uint64_t cols)
 {
-    enum weight_type type = types->type[type_index(types, rule, layer)];
+    enum weight_type type = (enum weight_type)types->type[type_index(types, rule, layer)];
     size_t bytes = cols / weight_block_length(type);
 
     if (size_mul(bytes, weight_block_bytes(type), &bytes) || size_mul(bytes, rows, &bytes))
@@ -172,49 +172,59 @@ static void note_extras(const struct checkpoint *checkpoint, const char *const *
     text_done(&names);
 }
 
+/* What the family asks for: the names that are there, and a report of what is wrong with the rest. */
+struct wanted {
+    const char **known;
+    size_t known_count;
+    size_t faults;
+    struct text report;
+};
+
+static void collect(const struct checkpoint *checkpoint, const struct parameter_rule *rule, struct wanted *wanted)
+{
+    const struct model_config *config = checkpoint_config(checkpoint);
+    uint64_t layers = rule->place == PLACE_LAYER ? config->layer_count : 1;
+
+    for (uint64_t layer = 0; layer < layers; layer++) {
+        const struct stored_tensor *tensor;
+        char name[NAME_BYTES];
+        struct text line = {0};
+
+        family_tensor_name(config, rule, layer, name, sizeof name);
+        if (describe_fault(checkpoint, rule, name, &line) && wanted->faults++ < SHOWN)
+            text_add(&wanted->report, "%s%s", wanted->report.length ? "\n" : "", text_string(&line));
+        text_done(&line);
+        tensor = checkpoint_find(checkpoint, name);
+        if (tensor)
+            wanted->known[wanted->known_count++] = tensor->name;
+    }
+}
+
 enum status plan_check_tensors(const struct checkpoint *checkpoint, struct text *notes, struct error *err)
 {
     const struct model_config *config = checkpoint_config(checkpoint);
     int rule_count;
     const struct parameter_rule *const *rules = family_rules(config, &rule_count);
     size_t capacity = ((size_t)config->layer_count + 1) * (size_t)rule_count;
-    const char **known = NULL;
-    size_t known_count = 0;
-    size_t faults = 0;
-    struct text report = {0};
+    struct wanted wanted = {0};
     enum status st = STATUS_OK;
 
     if (!checkpoint_has_weights(checkpoint))
         return STATUS_OK;
-    known = calloc(capacity, sizeof *known);
-    if (!known)
+    wanted.known = calloc(capacity, sizeof *wanted.known);
+    if (!wanted.known)
         return error_set(err, STATUS_NOMEM, "the names of %zu tensors", capacity);
-    for (int r = 0; r < rule_count; r++) {
-        uint64_t layers = rules[r]->place == PLACE_LAYER ? config->layer_count : 1;
-
-        for (uint64_t layer = 0; layer < layers; layer++) {
-            char name[NAME_BYTES];
-            struct text line = {0};
-            const struct stored_tensor *tensor;
-
-            family_tensor_name(config, rules[r], layer, name, sizeof name);
-            if (describe_fault(checkpoint, rules[r], name, &line) && faults++ < SHOWN)
-                text_add(&report, "%s%s", report.length ? "\n" : "", text_string(&line));
-            text_done(&line);
-            tensor = checkpoint_find(checkpoint, name);
-            if (tensor)
-                known[known_count++] = tensor->name;
-        }
-    }
-    if (known_count)
-        qsort(known, known_count, sizeof *known, compare_names);
-    if (faults > SHOWN)
-        text_add(&report, "\nand %zu more", faults - SHOWN);
-    if (faults)
-        st = error_set(err, STATUS_MODEL, "%s: %s", checkpoint_path(checkpoint), text_string(&report));
+    for (int r = 0; r < rule_count; r++)
+        collect(checkpoint, rules[r], &wanted);
+    if (wanted.known_count)
+        qsort(wanted.known, wanted.known_count, sizeof *wanted.known, compare_names);
+    if (wanted.faults > SHOWN)
+        text_add(&wanted.report, "\nand %zu more", wanted.faults - SHOWN);
+    if (wanted.faults)
+        st = error_set(err, STATUS_MODEL, "%s: %s", checkpoint_path(checkpoint), text_string(&wanted.report));
     else
-        note_extras(checkpoint, known, known_count, notes);
-    text_done(&report);
-    free(known);
+        note_extras(checkpoint, wanted.known, wanted.known_count, notes);
+    text_done(&wanted.report);
+    free(wanted.known);
     return st;
 }

@@ -385,6 +385,30 @@ static void add_rank_memory(const struct rank_plan *rank, struct text *out)
     text_add(out, " with all requests in flight\n");
 }
 
+static void add_memberships(const struct plan *plan, int number, struct text *out)
+{
+    for (size_t i = 0; i < plan->group_count; i++) {
+        const struct group_spec *group = &plan->groups[i];
+
+        for (int m = 0; m < group->size; m++) {
+            if (group->members[m] == number) {
+                text_add(out, "group      %" PRIu32 " %s: member %d of %d; ", group->id, group->name, m, group->size);
+                add_masks(group, out);
+                text_add(out, "\n");
+            }
+        }
+    }
+    for (size_t i = 0; i < plan->route_count; i++) {
+        const struct route_spec *route = &plan->routes[i];
+
+        if (route->from != number && route->to != number)
+            continue;
+        text_add(out, "route      %" PRIu32 " %s: %s %d\n", route->id, route->name,
+                 route->from == number ? "to" : "from", route->from == number ? route->to : route->from);
+        add_bundle(route, "             ", out);
+    }
+}
+
 void plan_rank_tree(const struct plan *plan, int number, struct text *out)
 {
     struct rank_plan rank;
@@ -409,24 +433,5 @@ void plan_rank_tree(const struct plan *plan, int number, struct text *out)
         add_share(out, "pieces", rank.pieces);
         add_rank_memory(&rank, out);
     }
-    for (size_t i = 0; i < plan->group_count; i++) {
-        const struct group_spec *group = &plan->groups[i];
-
-        for (int m = 0; m < group->size; m++) {
-            if (group->members[m] == number) {
-                text_add(out, "group      %" PRIu32 " %s: member %d of %d; ", group->id, group->name, m, group->size);
-                add_masks(group, out);
-                text_add(out, "\n");
-            }
-        }
-    }
-    for (size_t i = 0; i < plan->route_count; i++) {
-        const struct route_spec *route = &plan->routes[i];
-
-        if (route->from != number && route->to != number)
-            continue;
-        text_add(out, "route      %" PRIu32 " %s: %s %d\n", route->id, route->name,
-                 route->from == number ? "to" : "from", route->from == number ? route->to : route->from);
-        add_bundle(route, "             ", out);
-    }
+    add_memberships(plan, number, out);
 }

@@ -180,6 +180,18 @@ def config_only():
         tally.check(ranks[0] == ranks[1], 'config.json alone gives the same bytes', str(ranks))
 
 
+def invalid_heads(folder):
+    model = os.path.join(folder, 'config')
+    os.mkdir(model)
+    with open(os.path.join(MODELS, 'llama', 'config.json'), encoding='utf-8') as file:
+        config = json.load(file)
+    config.update(num_attention_heads=8, num_key_value_heads=3)
+    with open(os.path.join(model, 'config.json'), 'w', encoding='utf-8') as file:
+        json.dump(config, file)
+    expect('query heads that are no multiple of key/value heads (B139)',
+           plan(folder, mesh={'tensor': 2}, generate=generate_keys(model)), 4, err=['8 query heads', '3 key/value heads'])
+
+
 def large(folder):
     start = time.monotonic()
     result = plan(folder, mesh={'data': 25, 'pipeline': 1000, 'tensor': 4})
@@ -224,7 +236,7 @@ examples()
 tensors()
 config_only()
 inspect()
-for test in (tree, as_json, overrides, mistakes, large, command_line):
+for test in (tree, as_json, overrides, mistakes, invalid_heads, large, command_line):
     with tempfile.TemporaryDirectory() as scratch:
         test(scratch)
 tally.finish()
