@@ -178,12 +178,15 @@ static enum status read_prompts(struct job *job, struct error *err)
 /* A name for the run's folder that is the same on all ranks: the job's id where the starter gives one. */
 static const char *run_id(void)
 {
-    static const char *const variables[] = {"FERRY_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"};
+    static const char *const variables[] = {"FERRY_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID"};
+    const char *id = NULL;
 
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        if (getenv(variables[i]) && *getenv(variables[i]))
-            return getenv(variables[i]);
-    return NULL;
+    for (size_t i = 0; !id && i < sizeof variables / sizeof *variables; i++) {
+        id = getenv(variables[i]);
+        if (id && !*id)
+            id = NULL;
+    }
+    return id;
 }
 
 static enum status make_folder(const char *path, struct error *err)

@@ -37,19 +37,6 @@ enum status summary_gather(const struct summary *mine, struct group *world, stru
     return st;
 }
 
-void summary_bytes(uint64_t bytes, char *text)
-{
-    static const char *const unit[] = {"B", "KB", "MB", "GB", "TB"};
-    double value = (double)bytes;
-    int u = 0;
-
-    while (value >= 1000 && u < 4) {
-        value /= 1000;
-        u++;
-    }
-    (void)snprintf(text, 32, u ? "%.1f %s" : "%.0f %s", value, unit[u]);
-}
-
 static double percent(uint64_t part, uint64_t whole)
 {
     return whole ? 100.0 * (double)part / (double)whole : 0.0;
@@ -76,22 +63,23 @@ static void stage_line(const struct plan *plan, const struct summary *all, int s
              percent(idle, slowest->elapsed_ns), slowest->waves, slowest->rows);
 }
 
+static void add_bytes(struct text *out, const char *before, uint64_t bytes)
+{
+    text_add(out, "%s", before);
+    text_add_size(out, bytes);
+}
+
 static void rank_line(const struct summary *all, int rank, struct text *out)
 {
     const struct summary *s = &all[rank];
-    char owned[32];
-    char replica[32];
-    char read[32];
-    char resident[32];
-    char cache[32];
 
-    summary_bytes(s->owned_bytes, owned);
-    summary_bytes(s->replica_bytes, replica);
-    summary_bytes(s->read_bytes, read);
-    summary_bytes(s->resident_bytes, resident);
-    summary_bytes(s->cache_bytes, cache);
-    text_add(out, "  rank %-4d weights owned %s (replicas %s), read %s, resident %s; caches %s; loaded in %.2f s\n", rank,
-             owned, replica, read, resident, cache, (double)s->load_ns / 1e9);
+    text_add(out, "  rank %-4d ", rank);
+    add_bytes(out, "weights owned ", s->owned_bytes);
+    add_bytes(out, " (replicas ", s->replica_bytes);
+    add_bytes(out, "), read ", s->read_bytes);
+    add_bytes(out, ", resident ", s->resident_bytes);
+    add_bytes(out, "; caches ", s->cache_bytes);
+    text_add(out, "; loaded in %.2f s\n", (double)s->load_ns / 1e9);
 }
 
 void summary_text(const struct plan *plan, const struct summary *all, const struct summary_totals *totals,
@@ -101,7 +89,6 @@ void summary_text(const struct plan *plan, const struct summary *all, const stru
     uint64_t frames = 0;
     uint64_t checked = 0;
     uint64_t bytes = 0;
-    char moved[32];
     int shown = plan->mesh.world < 32 ? plan->mesh.world : 32;
 
     for (int rank = 0; rank < plan->mesh.world; rank++) {
@@ -109,7 +96,6 @@ void summary_text(const struct plan *plan, const struct summary *all, const stru
         checked += all[rank].frames_checked;
         bytes += all[rank].bytes_sent;
     }
-    summary_bytes(bytes, moved);
     text_add(out, "%" PRIu64 " tokens from %" PRIu64 " prompt tokens in %.2f s: %.1f tokens/s, first token after %.0f ms"
                   " (mean), %" PRIu64 " steps\n",
              totals->tokens, totals->prompt_tokens, (double)elapsed / 1e9,
@@ -121,6 +107,8 @@ void summary_text(const struct plan *plan, const struct summary *all, const stru
         rank_line(all, rank, out);
     if (shown < plan->mesh.world)
         text_add(out, "  ... and %d more ranks\n", plan->mesh.world - shown);
-    text_add(out, "  frames %" PRIu64 " sent, %" PRIu64 " checked; %s moved over %s; cpu %s, %d thread%s a rank\n",
-             frames, checked, moved, totals->transport, totals->simd, totals->threads, totals->threads == 1 ? "" : "s");
+    text_add(out, "  frames %" PRIu64 " sent, %" PRIu64 " checked", frames, checked);
+    add_bytes(out, "; ", bytes);
+    text_add(out, " moved over %s; cpu %s, %d thread%s a rank\n", totals->transport, totals->simd, totals->threads,
+             totals->threads == 1 ? "" : "s");
 }

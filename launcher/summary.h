@@ -47,7 +47,4 @@ enum status summary_gather(const struct summary *mine, struct group *world, stru
 void summary_text(const struct plan *plan, const struct summary *all, const struct summary_totals *totals,
                   struct text *out);
 
-/* "12.3 MB" of bytes into text [32]. */
-void summary_bytes(uint64_t bytes, char *text);
-
 #endif
