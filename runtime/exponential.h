@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* 0 below -87; arguments above 88 are taken as 88; not-a-number stays one.  No branch depends on x.
+/* 0 below -87; arguments above 88 are taken as 88; not-a-number stays one.  Selections of values
+ * instead of branches, also where the result is 0: a loop over this must vectorise.
  *
  * x = n ln 2 + r with |r| <= ln 2 / 2, so exp(x) = 2^n exp(r).  Adding 1.5 * 2^23 rounds to an integer and leaves n in
  * the low bits of the sum; shifting them by 23 makes the exponent, and pushes everything above them out.  ln 2 is
@@ -14,7 +15,8 @@
 static inline float exponential(float x)
 {
     const float magic = 12582912.0f;
-    float capped = x > 88.0f ? 88.0f : x;
+    float below = x > 88.0f ? 88.0f : x;
+    float capped = below < -88.0f ? -88.0f : below;
     float shifted = capped * 1.44269504f + magic;
     float n = shifted - magic;
     float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, capped));
@@ -30,9 +32,9 @@ static inline float exponential(float x)
     p = fmaf(p, r * r, r) + 1.0f;
     memcpy(&bits, &shifted, sizeof bits);
     bits = (bits + 127u) << 23;
+    bits &= 0u - (uint32_t)(x >= -87.0f);
     memcpy(&power, &bits, sizeof power);
-    p *= power;
-    return x < -87.0f ? 0.0f : p;
+    return p * power;
 }
 
 #endif

@@ -145,23 +145,16 @@ static void score_tile(const struct attention_job *job, const struct query_tile 
     size_t common = (size_t)tile->segment->position + tile->token + 1;
     size_t heads = tile->group.count;
     const float *keys = cache_keys(job, tile->segment, tile->group.kv);
-    size_t panel_rows = job->compute->kernels->panel_rows;
-    struct tile call = {.stride = job->width, .ldx = job->width, .cols = job->width, .first = true, .last = true,
+    struct tile call = {.panel = keys, .stride = job->width, .rows = common, .x = query, .ldx = job->width,
+                        .tokens = tile->vectors, .cols = job->width, .first = true, .last = true, .y = scores,
                         .ldy = tile->ld_scores};
 
-    for (size_t j = 0; j < common; j += call.rows) {
-        call.rows = common - j < panel_rows ? common - j : panel_rows;
-        call.panel = keys + j * job->width;
-        call.x = query;
-        call.tokens = tile->vectors;
-        call.y = scores + j;
-        job->compute->kernels->tile(&call);
-    }
+    job->compute->kernels->tile(&call);
+    call.panel = keys + common * job->width;
+    call.tokens = heads;
     for (uint32_t t = 1; t < tile->tokens; t++) {
         call.rows = t;
-        call.panel = keys + common * job->width;
         call.x = query + t * heads * job->width;
-        call.tokens = heads;
         call.y = scores + t * heads * tile->ld_scores + common;
         job->compute->kernels->tile(&call);
     }

@@ -29,10 +29,11 @@ INLINE __m128 sum_four(__m256 a, __m256 b, __m256 c, __m256 d)
     return _mm_unpacklo_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1));
 }
 
-/* ---- Packed types: the scales of a block, made once, and its part i: elements 8 i to 8 i + 7 ---- */
+/* ---- Packed types: the scales of a block, made once, and the parts of its groups: elements
+ * 8 i to 8 i + 7 of a group.  A block of 32 is one group, a superblock several, so that unrolled code stays short. */
 
 typedef void prepare_block(const unsigned char *block, float *scales);
-typedef __m256 block_part(const unsigned char *block, const float *scales, int part);
+typedef __m256 block_part(const unsigned char *block, const float *scales, int group, int part);
 
 INLINE __m256i widen(const unsigned char *bytes)
 {
@@ -65,13 +66,15 @@ INLINE __m256i nibbles(const unsigned char *bytes, int high)
     return high ? _mm256_srli_epi32(q, 4) : _mm256_and_si256(q, _mm256_set1_epi32(15));
 }
 
-INLINE __m256 part_q4_0(const unsigned char *block, const float *scales, int part)
+INLINE __m256 part_q4_0(const unsigned char *block, const float *scales, int group, int part)
 {
+    (void)group;
     return proportional(scales, _mm256_sub_epi32(nibbles(block + 2 + part % 2 * 8, part / 2), _mm256_set1_epi32(8)));
 }
 
-INLINE __m256 part_q4_1(const unsigned char *block, const float *scales, int part)
+INLINE __m256 part_q4_1(const unsigned char *block, const float *scales, int group, int part)
 {
+    (void)group;
     return affine(scales, nibbles(block + 4 + part % 2 * 8, part / 2));
 }
 
@@ -84,20 +87,23 @@ INLINE __m256i fifth_bits(const unsigned char *bits, int part)
     return _mm256_and_si256(_mm256_cmpeq_epi32(set, lane), _mm256_set1_epi32(16));
 }
 
-INLINE __m256 part_q5_0(const unsigned char *block, const float *scales, int part)
+INLINE __m256 part_q5_0(const unsigned char *block, const float *scales, int group, int part)
 {
+    (void)group;
     __m256i q = _mm256_or_si256(nibbles(block + 6 + part % 2 * 8, part / 2), fifth_bits(block + 2, part));
 
     return proportional(scales, _mm256_sub_epi32(q, _mm256_set1_epi32(16)));
 }
 
-INLINE __m256 part_q5_1(const unsigned char *block, const float *scales, int part)
+INLINE __m256 part_q5_1(const unsigned char *block, const float *scales, int group, int part)
 {
+    (void)group;
     return affine(scales, _mm256_or_si256(nibbles(block + 8 + part % 2 * 8, part / 2), fifth_bits(block + 4, part)));
 }
 
-INLINE __m256 part_q8_0(const unsigned char *block, const float *scales, int part)
+INLINE __m256 part_q8_0(const unsigned char *block, const float *scales, int group, int part)
 {
+    (void)group;
     __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)(block + 2 + 8 * part));
 
     return proportional(scales, _mm256_cvtepi8_epi32(q));
@@ -131,19 +137,19 @@ INLINE void prepare_k(const unsigned char *block, float *scales)
     _mm256_storeu_ps(scales + 8, _mm256_permute2f128_ps(low, high, 0x31));
 }
 
-/* Parts 4 s to 4 s + 3 are sub-block s; sub-blocks 2 j and 2 j + 1 share 32 bytes of nibbles. */
-INLINE __m256 part_q4_k(const unsigned char *block, const float *scales, int part)
+/* Group j is sub-blocks 2 j and 2 j + 1, which share 32 bytes of nibbles. */
+INLINE __m256 part_q4_k(const unsigned char *block, const float *scales, int group, int part)
 {
-    return affine(scales + part / 4 * 2, nibbles(block + 16 + part / 8 * 32 + part % 4 * 8, part / 4 % 2));
+    return affine(scales + 4 * group + part / 4 * 2, nibbles(block + 16 + 32 * group + part % 4 * 8, part / 4));
 }
 
-INLINE __m256 part_q5_k(const unsigned char *block, const float *scales, int part)
+INLINE __m256 part_q5_k(const unsigned char *block, const float *scales, int group, int part)
 {
-    __m256i high = widen(block + 16 + part % 4 * 8);
-    __m256i fifth = part < 16 ? _mm256_slli_epi32(high, 4 - part / 4) : _mm256_srli_epi32(high, part / 4 - 4);
-    __m256i q = nibbles(block + 48 + part / 8 * 32 + part % 4 * 8, part / 4 % 2);
+    __m256i fifth = _mm256_srl_epi32(widen(block + 16 + part % 4 * 8), _mm_cvtsi32_si128(2 * group + part / 4));
+    __m256i q = nibbles(block + 48 + 32 * group + part % 4 * 8, part / 4);
 
-    return affine(scales + part / 4 * 2, _mm256_or_si256(q, _mm256_and_si256(fifth, _mm256_set1_epi32(16))));
+    fifth = _mm256_slli_epi32(_mm256_and_si256(fifth, _mm256_set1_epi32(1)), 4);
+    return affine(scales + 4 * group + part / 4 * 2, _mm256_or_si256(q, fifth));
 }
 
 INLINE void prepare_q6_k(const unsigned char *block, float *scales)
@@ -160,21 +166,29 @@ INLINE void prepare_q6_k(const unsigned char *block, float *scales)
     }
 }
 
-/* Runs of 32 elements, four in each half: runs 0 and 2, 1 and 3 share nibbles, all four share the high bits. */
-INLINE __m256 part_q6_k(const unsigned char *block, const float *scales, int part)
+/* Group h is a half: four runs of 32; runs 0 and 2, 1 and 3 share nibbles, all four share the high bits. */
+INLINE __m256 part_q6_k(const unsigned char *block, const float *scales, int group, int part)
 {
-    int half = part / 16;
-    int run = part % 16 / 4;
-    __m128i low = _mm_loadl_epi64((const __m128i *)(const void *)(block + half * 64 + run % 2 * 32 + part % 4 * 8));
-    __m128i high = _mm_loadl_epi64((const __m128i *)(const void *)(block + 128 + half * 32 + part % 4 * 8));
+    int run = part / 4;
+    const unsigned char *nibble = block + 64 * group + run % 2 * 32 + part % 4 * 8;
+    __m128i low = _mm_loadl_epi64((const __m128i *)(const void *)nibble);
+    __m128i high = _mm_loadl_epi64((const __m128i *)(const void *)(block + 128 + 32 * group + part % 4 * 8));
     __m128i q;
 
     low = _mm_and_si128(run < 2 ? low : _mm_srli_epi16(low, 4), _mm_set1_epi8(15));
     high = _mm_and_si128(run < 2 ? _mm_slli_epi16(high, 4 - 2 * run) : _mm_srli_epi16(high, 2 * run - 4),
                          _mm_set1_epi8(48));
     q = _mm_sub_epi8(_mm_or_si128(low, high), _mm_set1_epi8(32));
-    return proportional(scales + part / 2, _mm256_cvtepi8_epi32(q));
+    return proportional(scales + 8 * group + part / 2, _mm256_cvtepi8_epi32(q));
 }
+
+/* Constants of a packed type. */
+struct block_shape {
+    size_t bytes;
+    int groups; /* of a block */
+    int parts;  /* vectors of a group */
+    size_t scales; /* floats that prepare makes */
+};
 
 /* ---- One activation row: weights stream by, four rows at a time ---- */
 
@@ -187,9 +201,12 @@ INLINE size_t bytes_ahead(size_t row_bytes)
 }
 
 INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y,
-                          size_t bytes, int parts, size_t scale_count, prepare_block *prepare, block_part *part)
+                          const struct block_shape shape, prepare_block *prepare, block_part *part)
 {
-    size_t blocks = (size_t)w->cols / (size_t)parts / HALF;
+    size_t bytes = shape.bytes;
+    size_t scale_count = shape.scales;
+    size_t cols = (size_t)shape.groups * (size_t)shape.parts * HALF;
+    size_t blocks = (size_t)w->cols / cols;
     size_t run = STREAM_SCALES / STREAM_ROWS / scale_count;
     size_t ahead = bytes_ahead(w->row_bytes);
     float scales[STREAM_SCALES];
@@ -220,10 +237,13 @@ INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, 
                         for (size_t line = 0; line < bytes; line += 64)
                             _mm_prefetch((const char *)block + ahead + line, _MM_HINT_T0);
                     }
-                    UNROLL for (int i = 0; i < parts; i++)
-                        lanes[j][i % 2] = _mm256_fmadd_ps(part(block, s, i),
-                                                          _mm256_loadu_ps(x + (b * (size_t)parts + (size_t)i) * HALF),
-                                                          lanes[j][i % 2]);
+                    for (int g = 0; g < shape.groups; g++) {
+                        const float *xg = x + b * cols + (size_t)g * (size_t)shape.parts * HALF;
+
+                        UNROLL for (int i = 0; i < shape.parts; i++)
+                            lanes[j][i % 2] = _mm256_fmadd_ps(part(block, s, g, i), _mm256_loadu_ps(xg + i * HALF),
+                                                              lanes[j][i % 2]);
+                    }
                     s += scale_count;
                 }
             }
@@ -236,37 +256,41 @@ INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, 
     }
 }
 
-INLINE void decode_blocks(const unsigned char *packed, size_t count, float *values, size_t bytes, int parts,
+INLINE void decode_blocks(const unsigned char *packed, size_t count, float *values, const struct block_shape shape,
                           prepare_block *prepare, block_part *part)
 {
-    for (size_t k = 0; k < count; k += (size_t)parts * HALF) {
+    size_t cols = (size_t)shape.groups * (size_t)shape.parts * HALF;
+
+    for (size_t k = 0; k < count; k += cols) {
         float scales[16];
 
         prepare(packed, scales);
-        UNROLL for (int i = 0; i < parts; i++)
-            _mm256_storeu_ps(values + k + (size_t)i * HALF, part(packed, scales, i));
-        packed += bytes;
+        for (int g = 0; g < shape.groups; g++) {
+            UNROLL for (int i = 0; i < shape.parts; i++)
+                _mm256_storeu_ps(values + k + (g * shape.parts + i) * HALF, part(packed, scales, g, i));
+        }
+        packed += shape.bytes;
     }
 }
 
-#define BLOCK_KERNELS(type, bytes, parts, scales, prepare)                                                             \
+#define BLOCK_KERNELS(type, prepare, ...)                                                                              \
     static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)         \
     {                                                                                                                  \
-        stream_blocks(w, row, count, x, y, bytes, parts, scales, prepare, part_##type);                                \
+        stream_blocks(w, row, count, x, y, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                   \
     }                                                                                                                  \
     static void decode_##type(const unsigned char *packed, size_t count, float *values)                               \
     {                                                                                                                  \
-        decode_blocks(packed, count, values, bytes, parts, prepare, part_##type);                                      \
+        decode_blocks(packed, count, values, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                 \
     }
 
-BLOCK_KERNELS(q4_0, 18, 4, 2, prepare_two)
-BLOCK_KERNELS(q4_1, 20, 4, 2, prepare_two)
-BLOCK_KERNELS(q5_0, 22, 4, 2, prepare_two)
-BLOCK_KERNELS(q5_1, 24, 4, 2, prepare_two)
-BLOCK_KERNELS(q8_0, 34, 4, 2, prepare_two)
-BLOCK_KERNELS(q4_k, 144, 32, 16, prepare_k)
-BLOCK_KERNELS(q5_k, 176, 32, 16, prepare_k)
-BLOCK_KERNELS(q6_k, 210, 32, 16, prepare_q6_k)
+BLOCK_KERNELS(q4_0, prepare_two, .bytes = 18, .groups = 1, .parts = 4, .scales = 2)
+BLOCK_KERNELS(q4_1, prepare_two, .bytes = 20, .groups = 1, .parts = 4, .scales = 2)
+BLOCK_KERNELS(q5_0, prepare_two, .bytes = 22, .groups = 1, .parts = 4, .scales = 2)
+BLOCK_KERNELS(q5_1, prepare_two, .bytes = 24, .groups = 1, .parts = 4, .scales = 2)
+BLOCK_KERNELS(q8_0, prepare_two, .bytes = 34, .groups = 1, .parts = 4, .scales = 2)
+BLOCK_KERNELS(q4_k, prepare_k, .bytes = 144, .groups = 4, .parts = 8, .scales = 16)
+BLOCK_KERNELS(q5_k, prepare_k, .bytes = 176, .groups = 4, .parts = 8, .scales = 16)
+BLOCK_KERNELS(q6_k, prepare_q6_k, .bytes = 210, .groups = 2, .parts = 16, .scales = 16)
 
 /* ---- Float types: 8 elements at any address; a row's end is copied out first ---- */
 
@@ -373,35 +397,59 @@ INLINE __m256i first_lanes(long count)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-/* Lanes from `lane` (0 or 8) of R weight rows from r on against T activation rows from t on.  R and T are constants. */
-INLINE void tile_half(const struct tile *tile, size_t r, size_t t, size_t lane, int R, int T,
-                      __m256 lanes[TILE_ROWS][TILE_TOKENS])
+/* H halves of the lanes, from the first one on, of R weight rows from r on against T activation rows from t on.  H, R
+ * and T are constants. */
+INLINE void tile_pass(const struct tile *tile, size_t r, size_t t, int first, int H, int R, int T,
+                      __m256 lanes[2][TILE_ROWS][TILE_TOKENS])
 {
-    const float *w = tile->panel + r * tile->stride + lane;
-    const float *x = tile->x + t * tile->ldx + lane;
+    const float *w = tile->panel + r * tile->stride;
+    const float *x = tile->x + t * tile->ldx;
     size_t whole = tile->cols / LANES * LANES;
 
     for (size_t k = 0; k < whole; k += LANES) {
-        __m256 wv[TILE_ROWS];
-
-        UNROLL for (int i = 0; i < R; i++)
-            wv[i] = _mm256_loadu_ps(w + (size_t)i * tile->stride + k);
-        UNROLL for (int j = 0; j < T; j++) {
-            __m256 xv = _mm256_loadu_ps(x + (size_t)j * tile->ldx + k);
+        UNROLL for (int h = first; h < first + H; h++) {
+            __m256 wv[TILE_ROWS];
 
             UNROLL for (int i = 0; i < R; i++)
-                lanes[i][j] = _mm256_fmadd_ps(wv[i], xv, lanes[i][j]);
+                wv[i] = _mm256_loadu_ps(w + (size_t)i * tile->stride + k + h * HALF);
+            UNROLL for (int j = 0; j < T; j++) {
+                __m256 xv = _mm256_loadu_ps(x + (size_t)j * tile->ldx + k + h * HALF);
+
+                UNROLL for (int i = 0; i < R; i++)
+                    lanes[h][i][j] = _mm256_fmadd_ps(wv[i], xv, lanes[h][i][j]);
+            }
         }
     }
-    if (whole < tile->cols) {
-        __m256i rest = first_lanes((long)(tile->cols - whole) - (long)lane);
+    if (whole == tile->cols)
+        return;
+    UNROLL for (int h = first; h < first + H; h++) {
+        __m256i rest = first_lanes((long)(tile->cols - whole) - h * HALF);
 
         UNROLL for (int j = 0; j < T; j++) {
-            __m256 xv = _mm256_maskload_ps(x + (size_t)j * tile->ldx + whole, rest);
+            __m256 xv = _mm256_maskload_ps(x + (size_t)j * tile->ldx + whole + h * HALF, rest);
 
-            UNROLL for (int i = 0; i < R; i++)
-                lanes[i][j] = _mm256_fmadd_ps(_mm256_loadu_ps(w + (size_t)i * tile->stride + whole), xv, lanes[i][j]);
+            UNROLL for (int i = 0; i < R; i++) {
+                __m256 wv = _mm256_loadu_ps(w + (size_t)i * tile->stride + whole + h * HALF);
+
+                lanes[h][i][j] = _mm256_fmadd_ps(wv, xv, lanes[h][i][j]);
+            }
         }
+    }
+}
+
+/* The sums of the dots, R of them a row of activations, to where they belong. */
+INLINE void tile_finish(const struct tile *tile, size_t r, size_t t, int R, int T,
+                        __m256 lanes[2][TILE_ROWS][TILE_TOKENS])
+{
+    UNROLL for (int i = 0; i < R; i++) {
+        float sums[TILE_TOKENS];
+        __m256 sum[TILE_TOKENS];
+
+        UNROLL for (int j = 0; j < TILE_TOKENS; j++)
+            sum[j] = j < T ? _mm256_add_ps(lanes[0][i][j], lanes[1][i][j]) : sum[0];
+        _mm_storeu_ps(sums, sum_four(sum[0], sum[1], sum[2], sum[3]));
+        UNROLL for (int j = 0; j < T; j++)
+            tile->y[(t + (size_t)j) * tile->ldy + r + (size_t)i] = sums[j];
     }
 }
 
@@ -410,36 +458,29 @@ INLINE void tile_dots(const struct tile *tile, size_t r, size_t t, int R, int T)
     float *kept = tile->lanes ? tile->lanes + (r * tile->tokens + t) * LANES : NULL;
     __m256 lanes[2][TILE_ROWS][TILE_TOKENS];
 
-    UNROLL for (int half = 0; half < 2; half++) {
+    UNROLL for (int h = 0; h < 2; h++) {
         UNROLL for (int i = 0; i < R; i++) {
             UNROLL for (int j = 0; j < T; j++)
-                lanes[half][i][j] =
+                lanes[h][i][j] =
                     kept && !tile->first
-                        ? _mm256_loadu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES + half * HALF)
+                        ? _mm256_loadu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES + h * HALF)
                         : _mm256_setzero_ps();
         }
-        tile_half(tile, r, t, (size_t)half * HALF, R, T, lanes[half]);
+        /* Few enough dots keep all their lanes at once. */
+        if (T > 2)
+            tile_pass(tile, r, t, h, 1, R, T, lanes);
+        else if (h == 1)
+            tile_pass(tile, r, t, 0, 2, R, T, lanes);
     }
-    if (kept && !tile->last) {
-        UNROLL for (int half = 0; half < 2; half++) {
-            UNROLL for (int i = 0; i < R; i++) {
-                UNROLL for (int j = 0; j < T; j++)
-                    _mm256_storeu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES + half * HALF,
-                                     lanes[half][i][j]);
-            }
-        }
+    if (!kept || tile->last) {
+        tile_finish(tile, r, t, R, T, lanes);
         return;
     }
-    UNROLL for (int i = 0; i < R; i++) {
-        float sums[TILE_TOKENS];
-
-        UNROLL for (int j = 0; j < T; j++)
-            lanes[0][i][j] = _mm256_add_ps(lanes[0][i][j], lanes[1][i][j]);
-        _mm_storeu_ps(sums, sum_four(lanes[0][i][0], T > 1 ? lanes[0][i][1] : lanes[0][i][0],
-                                     T > 2 ? lanes[0][i][2] : lanes[0][i][0],
-                                     T > 3 ? lanes[0][i][3] : lanes[0][i][0]));
-        UNROLL for (int j = 0; j < T; j++)
-            tile->y[(t + (size_t)j) * tile->ldy + r + (size_t)i] = sums[j];
+    UNROLL for (int h = 0; h < 2; h++) {
+        UNROLL for (int i = 0; i < R; i++) {
+            UNROLL for (int j = 0; j < T; j++)
+                _mm256_storeu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES + h * HALF, lanes[h][i][j]);
+        }
     }
 }
 
@@ -449,11 +490,11 @@ INLINE void tile_rows(const struct tile *tile, size_t r, int R)
 
     for (; t + TILE_TOKENS <= tile->tokens; t += TILE_TOKENS)
         tile_dots(tile, r, t, R, TILE_TOKENS);
-    if (tile->tokens - t == 3)
-        tile_dots(tile, r, t, R, 3);
-    else if (tile->tokens - t == 2)
+    if (t + 2 <= tile->tokens) {
         tile_dots(tile, r, t, R, 2);
-    else if (tile->tokens - t == 1)
+        t += 2;
+    }
+    if (t < tile->tokens)
         tile_dots(tile, r, t, R, 1);
 }
 

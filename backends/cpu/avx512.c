@@ -40,10 +40,11 @@ INLINE __m128 sum_four(__m512 a, __m512 b, __m512 c, __m512 d)
     return _mm_unpacklo_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1));
 }
 
-/* ---- Packed types: the scales of a block, made once, and its part i: elements 16 i to 16 i + 15 ---- */
+/* ---- Packed types: the scales of a block, made once, and the parts of its groups: elements
+ * 16 i to 16 i + 15 of a group.  A block of 32 is one group, a superblock several, so that unrolled code stays short. */
 
 typedef void prepare_block(const unsigned char *block, float *scales);
-typedef __m512 block_part(const unsigned char *block, const float *scales, int part);
+typedef __m512 block_part(const unsigned char *block, const float *scales, int group, int part);
 
 INLINE __m512 counting(float first)
 {
@@ -81,13 +82,15 @@ INLINE __m512i nibbles(const unsigned char *bytes, int high)
     return high ? _mm512_srli_epi32(q, 4) : q;
 }
 
-INLINE __m512 part_q4_0(const unsigned char *block, const float *scales, int part)
+INLINE __m512 part_q4_0(const unsigned char *block, const float *scales, int group, int part)
 {
+    (void)group;
     return _mm512_permutexvar_ps(nibbles(block + 2, part), proportional(scales, -8.0f));
 }
 
-INLINE __m512 part_q4_1(const unsigned char *block, const float *scales, int part)
+INLINE __m512 part_q4_1(const unsigned char *block, const float *scales, int group, int part)
 {
+    (void)group;
     return _mm512_permutexvar_ps(nibbles(block + 4, part), affine(scales, 0.0f));
 }
 
@@ -105,20 +108,23 @@ INLINE __mmask16 fifth_bits(const unsigned char *bits, int part)
     return (__mmask16)mask;
 }
 
-INLINE __m512 part_q5_0(const unsigned char *block, const float *scales, int part)
+INLINE __m512 part_q5_0(const unsigned char *block, const float *scales, int group, int part)
 {
+    (void)group;
     return pick_of_32(nibbles(block + 6, part), fifth_bits(block + 2, part), proportional(scales, -16.0f),
                       proportional(scales, 0.0f));
 }
 
-INLINE __m512 part_q5_1(const unsigned char *block, const float *scales, int part)
+INLINE __m512 part_q5_1(const unsigned char *block, const float *scales, int group, int part)
 {
+    (void)group;
     return pick_of_32(nibbles(block + 8, part), fifth_bits(block + 4, part), affine(scales, 0.0f),
                       affine(scales, 16.0f));
 }
 
-INLINE __m512 part_q8_0(const unsigned char *block, const float *scales, int part)
+INLINE __m512 part_q8_0(const unsigned char *block, const float *scales, int group, int part)
 {
+    (void)group;
     __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(block + 2 + 16 * part));
 
     return _mm512_mul_ps(_mm512_set1_ps(scales[0]), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)));
@@ -152,20 +158,21 @@ INLINE void prepare_k(const unsigned char *block, float *scales)
     _mm256_storeu_ps(scales + 8, _mm256_permute2f128_ps(low, high, 0x31));
 }
 
-/* Part 2 s and 2 s + 1 are sub-block s; sub-blocks 2 j and 2 j + 1 share 32 bytes of nibbles. */
-INLINE __m512 part_q4_k(const unsigned char *block, const float *scales, int part)
+/* Group j is sub-blocks 2 j and 2 j + 1, which share 32 bytes of nibbles. */
+INLINE __m512 part_q4_k(const unsigned char *block, const float *scales, int group, int part)
 {
-    return _mm512_permutexvar_ps(nibbles(block + 16 + part / 4 * 32 + part % 2 * 16, part / 2 % 2),
-                                 affine(scales + part / 2 * 2, 0.0f));
+    return _mm512_permutexvar_ps(nibbles(block + 16 + 32 * group + part % 2 * 16, part / 2),
+                                 affine(scales + 4 * group + part / 2 * 2, 0.0f));
 }
 
-INLINE __m512 part_q5_k(const unsigned char *block, const float *scales, int part)
+INLINE __m512 part_q5_k(const unsigned char *block, const float *scales, int group, int part)
 {
     __m128i high = _mm_loadu_si128((const __m128i *)(const void *)(block + 16 + part % 2 * 16));
-    __mmask16 fifth = _mm_test_epi8_mask(high, _mm_set1_epi8((char)(1 << part / 2)));
+    __mmask16 fifth = _mm_test_epi8_mask(high, _mm_set1_epi8((char)(1 << (2 * group + part / 2))));
+    const float *s = scales + 4 * group + part / 2 * 2;
 
-    return pick_of_32(nibbles(block + 48 + part / 4 * 32 + part % 2 * 16, part / 2 % 2), fifth,
-                      affine(scales + part / 2 * 2, 0.0f), affine(scales + part / 2 * 2, 16.0f));
+    return pick_of_32(nibbles(block + 48 + 32 * group + part % 2 * 16, part / 2), fifth, affine(s, 0.0f),
+                      affine(s, 16.0f));
 }
 
 INLINE void prepare_q6_k(const unsigned char *block, float *scales)
@@ -179,21 +186,29 @@ INLINE void prepare_q6_k(const unsigned char *block, float *scales)
     _mm512_storeu_ps(scales, _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(s))));
 }
 
-/* Runs of 32 elements, four in each half: runs 0 and 2, 1 and 3 share nibbles, all four share the high bits. */
-INLINE __m512 part_q6_k(const unsigned char *block, const float *scales, int part)
+/* Group h is a half: four runs of 32; runs 0 and 2, 1 and 3 share nibbles, all four share the high bits. */
+INLINE __m512 part_q6_k(const unsigned char *block, const float *scales, int group, int part)
 {
-    int half = part / 8;
-    int run = part % 8 / 2;
-    __m128i low = _mm_loadu_si128((const __m128i *)(const void *)(block + half * 64 + run % 2 * 32 + part % 2 * 16));
-    __m128i high = _mm_loadu_si128((const __m128i *)(const void *)(block + 128 + half * 32 + part % 2 * 16));
+    int run = part / 2;
+    const unsigned char *nibble = block + 64 * group + run % 2 * 32 + part % 2 * 16;
+    __m128i low = _mm_loadu_si128((const __m128i *)(const void *)nibble);
+    __m128i high = _mm_loadu_si128((const __m128i *)(const void *)(block + 128 + 32 * group + part % 2 * 16));
     __m128i q;
 
     low = _mm_and_si128(run < 2 ? low : _mm_srli_epi16(low, 4), _mm_set1_epi8(15));
     high = _mm_and_si128(run < 2 ? _mm_slli_epi16(high, 4 - 2 * run) : _mm_srli_epi16(high, 2 * run - 4),
                          _mm_set1_epi8(48));
     q = _mm_sub_epi8(_mm_or_si128(low, high), _mm_set1_epi8(32));
-    return _mm512_mul_ps(_mm512_set1_ps(scales[part]), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)));
+    return _mm512_mul_ps(_mm512_set1_ps(scales[8 * group + part]), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)));
 }
+
+/* Constants of a packed type. */
+struct block_shape {
+    size_t bytes;
+    int groups; /* of a block */
+    int parts;  /* vectors of a group */
+    size_t scales; /* floats that prepare makes */
+};
 
 /* ---- One activation row: weights stream by, four rows at a time ---- */
 
@@ -206,9 +221,12 @@ INLINE size_t bytes_ahead(size_t row_bytes)
 }
 
 INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y,
-                          size_t bytes, int parts, size_t scale_count, prepare_block *prepare, block_part *part)
+                          const struct block_shape shape, prepare_block *prepare, block_part *part)
 {
-    size_t blocks = (size_t)w->cols / (size_t)parts / LANES;
+    size_t bytes = shape.bytes;
+    size_t scale_count = shape.scales;
+    size_t cols = (size_t)shape.groups * (size_t)shape.parts * LANES;
+    size_t blocks = (size_t)w->cols / cols;
     size_t run = STREAM_SCALES / STREAM_ROWS / scale_count;
     size_t ahead = bytes_ahead(w->row_bytes);
     float scales[STREAM_SCALES];
@@ -239,10 +257,13 @@ INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, 
                         for (size_t line = 0; line < bytes; line += 64)
                             _mm_prefetch((const char *)block + ahead + line, _MM_HINT_T0);
                     }
-                    UNROLL for (int i = 0; i < parts; i++)
-                        lanes[j] = _mm512_fmadd_ps(part(block, s, i),
-                                                   _mm512_loadu_ps(x + (b * (size_t)parts + (size_t)i) * LANES),
-                                                   lanes[j]);
+                    for (int g = 0; g < shape.groups; g++) {
+                        const float *xg = x + b * cols + (size_t)g * (size_t)shape.parts * LANES;
+
+                        UNROLL for (int i = 0; i < shape.parts; i++)
+                            lanes[j] = _mm512_fmadd_ps(part(block, s, g, i), _mm512_loadu_ps(xg + i * LANES),
+                                                       lanes[j]);
+                    }
                     s += scale_count;
                 }
             }
@@ -253,37 +274,41 @@ INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, 
     }
 }
 
-INLINE void decode_blocks(const unsigned char *packed, size_t count, float *values, size_t bytes, int parts,
+INLINE void decode_blocks(const unsigned char *packed, size_t count, float *values, const struct block_shape shape,
                           prepare_block *prepare, block_part *part)
 {
-    for (size_t k = 0; k < count; k += (size_t)parts * LANES) {
+    size_t cols = (size_t)shape.groups * (size_t)shape.parts * LANES;
+
+    for (size_t k = 0; k < count; k += cols) {
         float scales[16];
 
         prepare(packed, scales);
-        UNROLL for (int i = 0; i < parts; i++)
-            _mm512_storeu_ps(values + k + (size_t)i * LANES, part(packed, scales, i));
-        packed += bytes;
+        for (int g = 0; g < shape.groups; g++) {
+            UNROLL for (int i = 0; i < shape.parts; i++)
+                _mm512_storeu_ps(values + k + (g * shape.parts + i) * LANES, part(packed, scales, g, i));
+        }
+        packed += shape.bytes;
     }
 }
 
-#define BLOCK_KERNELS(type, bytes, parts, scales, prepare)                                                             \
+#define BLOCK_KERNELS(type, prepare, ...)                                                                              \
     static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)         \
     {                                                                                                                  \
-        stream_blocks(w, row, count, x, y, bytes, parts, scales, prepare, part_##type);                                \
+        stream_blocks(w, row, count, x, y, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                   \
     }                                                                                                                  \
     static void decode_##type(const unsigned char *packed, size_t count, float *values)                               \
     {                                                                                                                  \
-        decode_blocks(packed, count, values, bytes, parts, prepare, part_##type);                                      \
+        decode_blocks(packed, count, values, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                 \
     }
 
-BLOCK_KERNELS(q4_0, 18, 2, 2, prepare_two)
-BLOCK_KERNELS(q4_1, 20, 2, 2, prepare_two)
-BLOCK_KERNELS(q5_0, 22, 2, 2, prepare_two)
-BLOCK_KERNELS(q5_1, 24, 2, 2, prepare_two)
-BLOCK_KERNELS(q8_0, 34, 2, 2, prepare_two)
-BLOCK_KERNELS(q4_k, 144, 16, 16, prepare_k)
-BLOCK_KERNELS(q5_k, 176, 16, 16, prepare_k)
-BLOCK_KERNELS(q6_k, 210, 16, 16, prepare_q6_k)
+BLOCK_KERNELS(q4_0, prepare_two, .bytes = 18, .groups = 1, .parts = 2, .scales = 2)
+BLOCK_KERNELS(q4_1, prepare_two, .bytes = 20, .groups = 1, .parts = 2, .scales = 2)
+BLOCK_KERNELS(q5_0, prepare_two, .bytes = 22, .groups = 1, .parts = 2, .scales = 2)
+BLOCK_KERNELS(q5_1, prepare_two, .bytes = 24, .groups = 1, .parts = 2, .scales = 2)
+BLOCK_KERNELS(q8_0, prepare_two, .bytes = 34, .groups = 1, .parts = 2, .scales = 2)
+BLOCK_KERNELS(q4_k, prepare_k, .bytes = 144, .groups = 4, .parts = 4, .scales = 16)
+BLOCK_KERNELS(q5_k, prepare_k, .bytes = 176, .groups = 4, .parts = 4, .scales = 16)
+BLOCK_KERNELS(q6_k, prepare_q6_k, .bytes = 210, .groups = 2, .parts = 8, .scales = 16)
 
 /* ---- Float types: 16 elements at any address, or the fewer at a row's end ---- */
 

@@ -15,7 +15,7 @@
 enum {
     LANES = 16,              /* of a dot */
     PANEL_MAX_ROWS = 6,      /* weight rows decoded at a time */
-    PANEL_MAX_COLS = 4096,   /* columns decoded at a time; a multiple of every block length */
+    PANEL_MAX_COLS = 1024,   /* columns decoded at a time; a multiple of every block length */
     TILE_MAX_TOKENS = 256    /* activation rows whose lanes are kept between two blocks of columns */
 };
 

@@ -1,6 +1,7 @@
 /* The paths of x86-64, chosen by what the processor says that it has (and the system saves). */
 #include "backends/cpu/path.h"
 
+#include <cpuid.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -9,9 +10,20 @@ static bool always(void)
     return true;
 }
 
+/* Not every compiler's __builtin_cpu_supports knows f16c; it needs the state that avx2 already asks for. */
+static bool has_f16c(void)
+{
+    unsigned a;
+    unsigned b;
+    unsigned c;
+    unsigned d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 static bool has_avx512(void)
