@@ -14,7 +14,9 @@
 
 #define SETTLE_NS (2 * NS_PER_S)
 #define VERDICT_NS (1 * NS_PER_S)
-enum { LINGER_ROUNDS = 100 }; /* of a millisecond */
+/* In milliseconds.  The speaker's verdict must leave; the others stay longer, so that it has printed the cause before a
+ * starter that sees the first of them end kills the rest. */
+enum { SPEAKER_LINGERS = 100, LISTENER_LINGERS = 600 };
 
 static void send_claim(struct control *control, enum control_kind kind, const struct claim *claim)
 {
@@ -32,10 +34,10 @@ void control_consider(struct control *control, const struct cause *cause)
     control->best.cause = *cause;
 }
 
-/* What was sent last must leave before the process ends. */
-static void linger(struct control *control)
+/* Serve the channel for a while. */
+static void linger(struct control *control, int rounds)
 {
-    for (int i = 0; i < LINGER_ROUNDS && control_poll(control, NULL) == STATUS_OK; i++)
+    for (int i = 0; i < rounds && control_poll(control, NULL) == STATUS_OK; i++)
         clock_sleep_ns(NS_PER_MS);
 }
 
@@ -118,8 +120,8 @@ void control_settle(struct control *control, struct cause *ret, bool *ret_speake
         control->verdict = verdict;
         control->has_verdict = true;
     }
-    linger(control);
     control->cause = control->verdict.cause;
     *ret = control->cause;
     *ret_speaker = control->verdict.rank == control->rank;
+    linger(control, *ret_speaker ? SPEAKER_LINGERS : LISTENER_LINGERS);
 }

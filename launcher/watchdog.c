@@ -3,6 +3,7 @@
 #include "launcher/watchdog.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,6 +127,7 @@ void watchdog_disarm(struct watchdog *watchdog)
 
 void watchdog_leave(struct watchdog *watchdog, uint64_t within_ns, int exit_code)
 {
+    (void)signal(SIGTERM, SIG_IGN);
     (void)pthread_mutex_lock(&watchdog->lock);
     if (watchdog->leave_ns == UINT64_MAX) {
         watchdog->leave_ns = clock_ns() + within_ns;

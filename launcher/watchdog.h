@@ -21,7 +21,8 @@ void watchdog_arm(struct watchdog *watchdog, uint64_t deadline_ns, const char *p
 void watchdog_disarm(struct watchdog *watchdog);
 
 /* After a failure: the process ends with exit_code within this long, whatever hangs; nothing is printed.  It cannot be
- * disarmed or replaced. */
+ * disarmed or replaced.  SIGTERM, which mpirun sends once the first rank has ended, is ignored from now on: the rank
+ * that speaks must still have its say. */
 void watchdog_leave(struct watchdog *watchdog, uint64_t within_ns, int exit_code);
 
 #endif

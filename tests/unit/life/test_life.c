@@ -276,6 +276,7 @@ static int leave(void)
     watchdog_leave(watchdog, 100 * NS_PER_MS, 6);
     watchdog_leave(watchdog, 1, 7);
     watchdog_disarm(watchdog);
+    (void)raise(SIGTERM);
     clock_sleep_ns(20 * NS_PER_S);
     return 1;
 }
