@@ -509,9 +509,16 @@ enum status session_check(struct session *session, struct error *err)
 
 void session_fail(struct session *session, enum status st, const char *why)
 {
+    char text[sizeof session->failure.text];
+
+    /* Another rank may print it: say whose it is. */
+    if (session->size > 1)
+        (void)snprintf(text, sizeof text, "rank %d: %.2000s", session->rank, why);
+    else
+        (void)snprintf(text, sizeof text, "%s", why);
     session_lock(session);
     adopt(session);
-    (void)session_poison(session, st, why);
+    (void)session_poison(session, st, text);
     session_unlock(session);
 }
 

@@ -80,7 +80,8 @@ void session_progress(struct session *session);
 /* STATUS_OK, or the first failure with its sentence. */
 enum status session_check(struct session *session, struct error *err);
 
-/* Record a failure of this rank (a model that could not be loaded, a token that is not finite); the first wins. */
+/* Record a failure of this rank (a model that could not be loaded, a token that is not finite); the first wins.
+ * In a world of several ranks "rank R: " is put in front of the sentence. */
 void session_fail(struct session *session, enum status st, const char *why);
 
 /* After a failure: agree with whoever is left on the one cause, within about 2 s.  Fills err with the cause that every
