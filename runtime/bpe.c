@@ -279,19 +279,22 @@ static enum status find_whole(const struct bpe *bpe, struct bpe_work *work, cons
     return st;
 }
 
-static enum status fill_symbols(const struct bpe *bpe, const char *word, size_t length, struct symbol *symbols,
-                                struct error *err)
+/* A byte without a token leaves no symbol, and its neighbours become neighbours. */
+static size_t fill_symbols(const struct bpe *bpe, const char *word, size_t length, struct symbol *symbols)
 {
+    uint32_t count = 0;
+
     for (size_t i = 0; i < length; i++) {
         uint32_t id = bpe->byte_id[(unsigned char)word[i]];
 
         if (id == (uint32_t)NO_TOKEN)
-            return error_set(err, STATUS_MODEL, "the vocabulary has no token for byte 0x%02x, in the word '%.*s'",
-                             (unsigned char)word[i], (int)(length < 64 ? length : 64), word);
-        symbols[i] = (struct symbol){id, (uint32_t)i - 1, (uint32_t)i + 1};
+            continue;
+        symbols[count] = (struct symbol){id, count - 1, count + 1};
+        count++;
     }
-    symbols[length - 1].next = (uint32_t)NO_TOKEN;
-    return STATUS_OK;
+    if (count)
+        symbols[count - 1].next = (uint32_t)NO_TOKEN;
+    return count;
 }
 
 enum status bpe_encode(const struct bpe *bpe, struct bpe_work *work, const char *word, size_t length,
@@ -310,17 +313,17 @@ enum status bpe_encode(const struct bpe *bpe, struct bpe_work *work, const char 
     if (whole != (uint32_t)NO_TOKEN)
         return token_list_add(ret, whole, err);
     if ((st = reserve(&work->symbols, &work->symbol_capacity, length, sizeof(struct symbol), err)) != STATUS_OK ||
-        (st = reserve(&work->queue, &work->queue_capacity, 3 * length, sizeof(struct candidate), err)) != STATUS_OK ||
-        (st = fill_symbols(bpe, word, length, work->symbols, err)) != STATUS_OK)
+        (st = reserve(&work->queue, &work->queue_capacity, 3 * length, sizeof(struct candidate), err)) != STATUS_OK)
         return st;
 
     struct symbol *symbols = work->symbols;
+    size_t count = fill_symbols(bpe, word, length, symbols);
 
     heap.entries = work->queue;
-    for (uint32_t i = 0; i < length; i++)
+    for (uint32_t i = 0; i < count; i++)
         push_pair(bpe, symbols, i, &heap);
     merge_symbols(bpe, symbols, &heap);
-    for (uint32_t i = 0; st == STATUS_OK && i != (uint32_t)NO_TOKEN; i = symbols[i].next)
+    for (uint32_t i = 0; st == STATUS_OK && count && i != (uint32_t)NO_TOKEN; i = symbols[i].next)
         st = token_list_add(ret, symbols[i].id, err);
     return st;
 }

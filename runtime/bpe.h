@@ -64,8 +64,9 @@ struct bpe_work {
 };
 void bpe_work_done(struct bpe_work *work);
 
-/* Append the ids of one word of length bytes.  n log n in its length.
- * STATUS_MODEL: a byte has no token.  STATUS_OVERFLOW: a word of 2^30 bytes.  STATUS_NOMEM. */
+/* Append the ids of one word of length bytes.  n log n in its length.  A byte without a token leaves nothing, as in
+ * Hugging Face tokenizers and in llama.cpp (real vocabularies lack some control characters).
+ * STATUS_OVERFLOW: a word of 2^30 bytes.  STATUS_NOMEM. */
 enum status bpe_encode(const struct bpe *bpe, struct bpe_work *work, const char *word, size_t length,
                        struct token_list *ret, struct error *err);
 

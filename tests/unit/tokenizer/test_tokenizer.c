@@ -231,19 +231,17 @@ START_TEST(an_unknown_token_is_refused_when_a_byte_could_need_it)
 }
 END_TEST
 
-START_TEST(a_byte_without_a_token_is_an_error_not_a_gap)
+START_TEST(a_byte_without_a_token_leaves_nothing)
 {
     struct tokenizer *tokenizer = NULL;
-    struct token_list list = {0};
     struct error err = {0};
     json_t *root = base_file();
 
     json_object_del(json_object_get(json_object_get(root, "model"), "vocab"), "z");
     ck_assert_int_eq(create(root, &tokenizer, &err), STATUS_OK);
-    ck_assert_int_eq(tokenizer_encode(tokenizer, "hi zoo", 6, false, &list, &err), STATUS_MODEL);
-    ck_assert_str_eq(err.text, "the vocabulary has no token for byte 0x7a, in the word ' zoo'");
-    ck_assert_uint_eq(list.count, 0);
-    token_list_done(&list);
+    EXPECT(tokenizer, "hi zoo", false, 'h', 'i', ' ', 'o', 'o');
+    EXPECT(tokenizer, "zhzez", false, ID_HE);
+    expect(tokenizer, "zzz", false, NULL, 0);
     tokenizer_close(tokenizer);
 }
 END_TEST
@@ -467,11 +465,12 @@ START_TEST(utf8_is_judged_as_unicode_defines_it)
     for (uint32_t wanted = 0; wanted < 0x110000; wanted++) {
         unsigned length = utf8_write(wanted, text);
         bool surrogate = wanted >= 0xd800 && wanted < 0xe000;
+        bool right = utf8_read(text, length, &code) == (surrogate ? 0 : length) && (surrogate || code == wanted) &&
+                     utf8_read(text, length - 1, &code) == 0;
 
-        ck_assert_uint_eq(utf8_read(text, length, &code), surrogate ? 0 : length);
-        if (!surrogate)
-            ck_assert_uint_eq(code, wanted);
-        ck_assert_uint_eq(utf8_read(text, length - 1, &code), 0);
+        /* An assertion each would take most of the test's time. */
+        if (!right)
+            ck_abort_msg("U+%04X", wanted);
     }
     /* Every pair of first bytes, completed as well as it can be: 1,112,064 code points in all. */
     for (unsigned first = 0; first < 256; first++) {
@@ -531,7 +530,7 @@ static void add_tests(TCase *group)
     tcase_add_test(group, a_file_that_is_no_json_says_where);
     tcase_add_test(group, options_that_change_nothing_are_accepted);
     tcase_add_test(group, an_unknown_token_is_refused_when_a_byte_could_need_it);
-    tcase_add_test(group, a_byte_without_a_token_is_an_error_not_a_gap);
+    tcase_add_test(group, a_byte_without_a_token_leaves_nothing);
     tcase_add_test(group, merges_go_by_rank_then_from_the_left);
     tcase_add_test(group, merges_equal_the_definition_on_random_words);
     tcase_add_test(group, a_long_word_is_not_quadratic);
