@@ -110,20 +110,20 @@ static void check_value(enum dtype dtype, const void *data, uint64_t k, int size
     case DTYPE_F32: {
         float expected = tree_f32(in, size);
 
-        ck_assert(!memcmp(&expected, (const float *)data + k, sizeof expected));
+        EXPECT(!memcmp(&expected, (const float *)data + k, sizeof expected));
         break;
     }
     case DTYPE_F16:
-        ck_assert_uint_eq(((const uint16_t *)data)[k], f32_to_f16(tree_f32(in, size)));
+        EXPECT(((const uint16_t *)data)[k] == f32_to_f16(tree_f32(in, size)));
         break;
     case DTYPE_BF16:
-        ck_assert_uint_eq(((const uint16_t *)data)[k], f32_to_bf16(tree_f32(in, size)));
+        EXPECT(((const uint16_t *)data)[k] == f32_to_bf16(tree_f32(in, size)));
         break;
     case DTYPE_I8:
-        ck_assert_uint_eq(((const uint8_t *)data)[k], (uint8_t)sum);
+        EXPECT(((const uint8_t *)data)[k] == (uint8_t)sum);
         break;
     default:
-        ck_assert_uint_eq(((const uint64_t *)data)[k], sum);
+        EXPECT(((const uint64_t *)data)[k] == sum);
         break;
     }
 }
@@ -202,10 +202,10 @@ static void check_gathered(const struct sample *sample, const struct tensor *rec
             size_t run = (size_t)sample->counts[i] * inner;
 
             for (size_t k = 0; k < run; k++, at++)
-                ck_assert_uint_eq(recv->data[at], gather_byte(i, o * run + k));
+                EXPECT(recv->data[at] == gather_byte(i, o * run + k));
         }
     }
-    ck_assert_uint_eq(at, recv->bytes);
+    EXPECT(at == recv->bytes);
 }
 
 static enum status gather_body(struct rank *self)
@@ -314,13 +314,13 @@ static void walk_exchange(const struct sample *sample, struct tensor *tensor, in
 
             for (size_t k = 0; k < run; k++, at++) {
                 if (check)
-                    ck_assert_uint_eq(tensor->data[at], exchange_byte(i, me, o * run + k));
+                    EXPECT(tensor->data[at] == exchange_byte(i, me, o * run + k));
                 else
                     tensor->data[at] = exchange_byte(me, i, o * run + k);
             }
         }
     }
-    ck_assert_uint_eq(at, tensor->bytes);
+    EXPECT(at == tensor->bytes);
 }
 
 static enum status exchange_body(struct rank *self)
@@ -357,7 +357,7 @@ static enum status exchange_body(struct rank *self)
                     &completion, &self->err);
     }
     if (st == STATUS_OK && back->bytes)
-        ck_assert(!memcmp(back->data, send->data, back->bytes));
+        EXPECT(!memcmp(back->data, send->data, back->bytes));
     tensor_release(send);
     tensor_release(recv);
     tensor_release(back);
@@ -404,7 +404,7 @@ static enum status broadcast_body(struct rank *self)
         ((float *)tensor->data)[k] = contribution(sample->root, k);
     st = finish(group_broadcast(group, tensor, sample->root, &completion, &self->err), &completion, &self->err);
     for (uint64_t k = 0; k < sample->elements && st == STATUS_OK; k++)
-        ck_assert(((float *)tensor->data)[k] == contribution(sample->root, k));
+        EXPECT(((float *)tensor->data)[k] == contribution(sample->root, k));
     tensor_release(tensor);
     return st;
 }
@@ -437,7 +437,7 @@ static enum status agreement_body(struct rank *self)
         return st;
     st = completion_wait(completion, DEADLINE_NONE, &self->err);
     if (st == STATUS_OK)
-        ck_assert_uint_eq(completion_flags(completion), sample->root < 0 ? 0xffff : 0xf0f0);
+        EXPECT(completion_flags(completion) == (sample->root < 0 ? 0xffffu : 0xf0f0u));
     completion_abandon(completion);
     return st;
 }
@@ -544,8 +544,8 @@ static enum status queue_body(struct rank *self)
     for (int i = 0; i < 40; i++) {
         st = finish(st, &completion[i], &self->err);
         if (st == STATUS_OK)
-            ck_assert_uint_eq(((uint32_t *)tensor[i]->data)[7],
-                              i % 2 ? (uint32_t)(i * 100 + 1) : (uint32_t)(i * 300 + 3));
+            EXPECT(((uint32_t *)tensor[i]->data)[7] ==
+                   (i % 2 ? (uint32_t)(i * 100 + 1) : (uint32_t)(i * 300 + 3)));
         tensor_release(tensor[i]);
     }
     return st;

@@ -20,9 +20,8 @@ static void *rank_main(void *context)
     const struct transport_ops *ops = ranks->job_teardown ? &loopback_job_ops : &loopback_ops;
     struct transport *transport = NULL;
 
-    ck_assert_int_eq(loopback_join(start->world, self->rank, &transport, &self->err), STATUS_OK);
-    ck_assert_msg(session_create(ops, transport, &ranks->session, &self->session, &self->err) == STATUS_OK, "%s",
-                  self->err.text);
+    EXPECT(loopback_join(start->world, self->rank, &transport, &self->err) == STATUS_OK);
+    EXPECT(session_create(ops, transport, &ranks->session, &self->session, &self->err) == STATUS_OK);
     self->status = session_build(self->session, ranks->groups, ranks->group_count, ranks->routes, ranks->route_count,
                                  &self->err);
     if (self->status == STATUS_OK)
@@ -79,7 +78,7 @@ struct tensor *tensor_of(enum dtype dtype, int ndim, const uint64_t *dims)
     struct error err = {0};
 
     memcpy(shape.dim, dims, (size_t)ndim * sizeof dims[0]);
-    ck_assert_msg(tensor_create(dtype, &shape, &tensor, &err) == STATUS_OK, "%s", err.text);
+    EXPECT(tensor_create(dtype, &shape, &tensor, &err) == STATUS_OK);
     memset(tensor->data, 0xa5, tensor->capacity_bytes);
     return tensor;
 }

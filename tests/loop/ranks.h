@@ -42,6 +42,13 @@ void ranks_run(struct ranks *ranks);
 /* Every rank ended with STATUS_OK, or the test fails with its sentence. */
 void ranks_check(const struct ranks *ranks);
 
+/* Inside bodies and inner loops: Check's own assertions write a line each and know of one thread only. */
+#define EXPECT(expression) \
+    do { \
+        if (!(expression)) \
+            ck_abort_msg("not so: %s", #expression); \
+    } while (0)
+
 /* Wait and release: what most bodies do with a completion. */
 enum status finish(enum status st, struct completion **completion, struct error *err);
 
