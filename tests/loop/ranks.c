@@ -22,8 +22,9 @@ static void *rank_main(void *context)
 
     EXPECT(loopback_join(start->world, self->rank, &transport, &self->err) == STATUS_OK);
     EXPECT(session_create(ops, transport, &ranks->session, &self->session, &self->err) == STATUS_OK);
-    self->status = session_build(self->session, ranks->groups, ranks->group_count, ranks->routes, ranks->route_count,
-                                 &self->err);
+    self->status = session_build(self->session, ranks->groups, ranks->group_count,
+                                 self->rank && ranks->other_routes ? ranks->other_routes : ranks->routes,
+                                 ranks->route_count, &self->err);
     if (self->status == STATUS_OK)
         self->status = ranks->body(self);
     self->closing = session_close(self->session, self->status == STATUS_OK, NULL);

@@ -30,6 +30,7 @@ struct ranks {
     const struct group_spec *groups;
     size_t group_count;
     const struct route_spec *routes;
+    const struct route_spec *other_routes; /* what ranks other than 0 were told, when not the same */
     size_t route_count;
     rank_body *body;
     void *context;

@@ -1,0 +1,660 @@
+/* Framed bundles over loopback: what arrives, what is refused, and that nothing refused is delivered. */
+#include "tests/loop/ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/fault.h"
+#include "comm/frame.h"
+
+/* "hidden" [rows, 4] beside a description of fixed shape, and the mixed bundle. */
+static const struct extent_spec rows_extent[] = {{"rows", 0, 200}};
+static const struct tensor_spec wave[] = {
+    {"wave", DTYPE_U32, 2, {{2, 2, -1}, {4, 4, -1}}},
+    {"hidden", DTYPE_F32, 2, {{0, 200, 0}, {4, 4, -1}}},
+};
+static const struct tensor_spec mixed[] = {
+    {"scales", DTYPE_F32, 1, {{2, 2, -1}}},
+    {"positions", DTYPE_I32, 2, {{1, 1, -1}, {2, 2, -1}}},
+    {"flags", DTYPE_U32, 1, {{1, 1, -1}}},
+};
+static const struct tensor_spec large[] = {{"block", DTYPE_U8, 1, {{0, 16 << 20, -1}}}};
+
+#define ROUTE(number, a, b, list, count, bundles) \
+    {.id = (number), .name = "route/" #number, .from = (a), .to = (b), .tensor_count = (count), .tensors = (list), \
+     .extent_count = 1, .extents = rows_extent, .depth = (bundles)}
+
+static void run(struct ranks *ranks, int size, const struct route_spec *routes, size_t count, rank_body *body)
+{
+    ranks->size = size;
+    ranks->routes = routes;
+    ranks->route_count = count;
+    ranks->body = body;
+    ranks_run(ranks);
+}
+
+static enum status send_mixed(struct rank *self, struct route *route, uint64_t epoch)
+{
+    static const float scales[2] = {1.5f, -2.25f};
+    static const int32_t positions[2] = {-7, 123456};
+    static const uint32_t flags[1] = {0xdeadbeef};
+    struct bundle *bundle = NULL;
+    struct completion *completion = NULL;
+    enum status st = route_acquire(route, &bundle, &self->err);
+
+    if (st != STATUS_OK)
+        return st;
+    memcpy(bundle->tensor[0]->data, scales, sizeof scales);
+    memcpy(bundle->tensor[1]->data, positions, sizeof positions);
+    memcpy(bundle->tensor[2]->data, flags, sizeof flags);
+    return finish(route_send(route, bundle, epoch, &completion, &self->err), &completion, &self->err);
+}
+
+static const struct shape mixed_shapes[] = {{1, {2}}, {2, {1, 2}}, {1, {1}}};
+
+static enum status receive_mixed(struct rank *self, struct route *route, uint64_t epoch)
+{
+    struct completion *completion = NULL;
+    uint64_t got_epoch = 0;
+    enum status st = route_receive(route, mixed_shapes, NULL, NULL, epoch, &completion, &self->err);
+
+    if (st == STATUS_OK)
+        st = completion_wait(completion, DEADLINE_NONE, &self->err);
+    if (st == STATUS_OK) {
+        struct bundle *bundle = route_take(completion, &got_epoch);
+
+        EXPECT(got_epoch == 5);
+        EXPECT(((float *)bundle->tensor[0]->data)[1] == -2.25f);
+        EXPECT(((int32_t *)bundle->tensor[1]->data)[0] == -7);
+        EXPECT(((uint32_t *)bundle->tensor[2]->data)[0] == 0xdeadbeef);
+        route_return(route, bundle);
+    }
+    completion_abandon(completion);
+    return st;
+}
+
+static enum status mixed_body(struct rank *self)
+{
+    struct route *route = session_route(self->session, 1);
+
+    return self->rank ? receive_mixed(self, route, self->context ? EPOCH_ANY : 5) : send_mixed(self, route, 5);
+}
+
+START_TEST(mixed_bundle_arrives)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, mixed, 3, 2)};
+    struct ranks exact = {0};
+    struct ranks open = {.context = &open, .session.payload_integrity = true};
+
+    run(&exact, 2, routes, 1, mixed_body);
+    ranks_check(&exact);
+    run(&open, 2, routes, 1, mixed_body);
+    ranks_check(&open);
+}
+END_TEST
+
+/* Every bit of the first header in turn, as it is and with the checksum recomputed over the damage. */
+static void flip_byte(uint64_t byte, bool resealed)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, mixed, 3, 2)};
+    struct fault fault = {.rank = 0, .kind = FAULT_FLIP, .byte = byte, .resealed = resealed};
+    struct ranks ranks = {.session = {.faults = &fault, .fault_count = 1}};
+    bool own_checksum = byte >= 176 && byte < 184;
+
+    run(&ranks, 2, routes, 1, mixed_body);
+    if (resealed && own_checksum) {
+        ranks_check(&ranks);
+        return;
+    }
+    ck_assert_msg(ranks.rank[1].status == STATUS_MISMATCH, "byte %d: %s", (int)byte, status_name(ranks.rank[1].status));
+    ck_assert_msg(strstr(ranks.rank[1].err.text, "route route/1 (rank 0 to rank 1)") != NULL, "%s",
+                  ranks.rank[1].err.text);
+    ck_assert_msg(strstr(ranks.rank[1].err.text, ": expected ") != NULL, "%s", ranks.rank[1].err.text);
+    ck_assert_msg((strstr(ranks.rank[1].err.text, "header checksum") != NULL) == own_checksum, "%s",
+                  ranks.rank[1].err.text);
+}
+
+START_TEST(every_damaged_header_byte_is_refused_by_name)
+{
+    for (uint64_t byte = (uint64_t)_i * 32; byte < (uint64_t)_i * 32 + 32; byte++) {
+        flip_byte(byte, false);
+        flip_byte(byte, true);
+    }
+}
+END_TEST
+
+START_TEST(damaged_payload_is_refused_where_payloads_are_checked)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, mixed, 3, 2)};
+    struct fault fault = {.rank = 0, .kind = FAULT_FLIP, .byte = 256 + 3};
+    struct ranks ranks = {.session = {.faults = &fault, .fault_count = 1, .payload_integrity = true}};
+
+    run(&ranks, 2, routes, 1, mixed_body);
+    ck_assert_int_eq(ranks.rank[1].status, STATUS_MISMATCH);
+    ck_assert_msg(strstr(ranks.rank[1].err.text, "payload checksum: expected 0x") != NULL, "%s",
+                  ranks.rank[1].err.text);
+}
+END_TEST
+
+START_TEST(short_frame_is_refused_by_its_size)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, mixed, 3, 2)};
+    struct fault fault = {.rank = 0, .kind = FAULT_SHORT};
+    struct ranks ranks = {.session = {.faults = &fault, .fault_count = 1}};
+
+    run(&ranks, 2, routes, 1, mixed_body);
+    ck_assert_int_eq(ranks.rank[1].status, STATUS_MISMATCH);
+    ck_assert_msg(strstr(ranks.rank[1].err.text, "message bytes: expected 264, got 260") != NULL, "%s",
+                  ranks.rank[1].err.text);
+}
+END_TEST
+
+/* B35: the sender leaves out its second message and sends the third. */
+static enum status skipped_body(struct rank *self)
+{
+    struct route *route = session_route(self->session, 1);
+    int count = *(const int *)self->context;
+    enum status st = STATUS_OK;
+
+    for (int i = 0; i < (self->rank ? 2 : count) && st == STATUS_OK; i++)
+        st = self->rank ? receive_mixed(self, route, 5) : send_mixed(self, route, 5);
+    /* The sender waits, too, so that it is told. */
+    for (int i = 0; !self->rank && i < 300 && st == STATUS_OK; i++) {
+        clock_sleep_ns(10 * NS_PER_MS);
+        st = session_check(self->session, &self->err);
+    }
+    return st;
+}
+
+START_TEST(skipped_message_is_named_by_expected_and_got_sequence)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, mixed, 3, 2)};
+    int count = 3;
+    struct fault fault = {.rank = 0, .operation = 1, .kind = FAULT_SKIP};
+    struct ranks ranks = {.session = {.faults = &fault, .fault_count = 1}, .context = &count};
+
+    run(&ranks, 2, routes, 1, skipped_body);
+    ck_assert_int_eq(ranks.rank[1].status, STATUS_MISMATCH);
+    ck_assert_msg(strstr(ranks.rank[1].err.text, "sequence: expected 1, got 2") != NULL, "%s", ranks.rank[1].err.text);
+    ck_assert_int_eq(ranks.rank[0].status, STATUS_MISMATCH);
+}
+END_TEST
+
+START_TEST(skipped_last_message_times_out_naming_expected_and_last_seen_sequence)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, mixed, 3, 2)};
+    int count = 2;
+    struct fault fault = {.rank = 0, .operation = 1, .kind = FAULT_SKIP};
+    struct ranks ranks = {.session = {.faults = &fault, .fault_count = 1, .timeout_ns = 500 * NS_PER_MS},
+                          .context = &count};
+    uint64_t start = clock_ns();
+
+    run(&ranks, 2, routes, 1, skipped_body);
+    ck_assert_uint_lt(clock_ns() - start, 10 * NS_PER_S);
+    ck_assert_int_eq(ranks.rank[1].status, STATUS_TIMEOUT);
+    ck_assert_msg(strstr(ranks.rank[1].err.text, "expected sequence 1, last seen 0") != NULL, "%s",
+                  ranks.rank[1].err.text);
+}
+END_TEST
+
+/* A wave whose rows are told by its description. */
+static enum status tell_rows(void *context, const struct tensor *description, struct shape *shapes, struct error *err)
+{
+    uint64_t rows = ((const uint32_t *)description->data)[2];
+
+    (void)context;
+    if (rows > 200)
+        return error_set(err, STATUS_MISMATCH, "%d rows", (int)rows);
+    shapes[1] = (struct shape){2, {rows, 4}};
+    return STATUS_OK;
+}
+
+static enum status send_wave(struct rank *self, struct route *route, uint32_t told, uint64_t rows, uint64_t epoch)
+{
+    struct bundle *bundle = NULL;
+    struct completion *completion = NULL;
+    struct shape shape = {2, {rows, 4}};
+    enum status st = route_acquire(route, &bundle, &self->err);
+
+    if (st != STATUS_OK)
+        return st;
+    memset(bundle->tensor[0]->data, 0, bundle->tensor[0]->bytes);
+    ((uint32_t *)bundle->tensor[0]->data)[2] = told;
+    st = tensor_reshape(bundle->tensor[1], DTYPE_F32, &shape, &self->err);
+    for (uint64_t k = 0; k < rows * 4; k++)
+        ((float *)bundle->tensor[1]->data)[k] = (float)(rows * 1000 + k);
+    return finish(route_send(route, bundle, epoch, &completion, &self->err), &completion, &self->err);
+}
+
+static enum status receive_wave(struct rank *self, struct route *route, uint64_t rows, uint64_t epoch)
+{
+    struct completion *completion = NULL;
+    enum status st = route_receive(route, NULL, tell_rows, NULL, EPOCH_ANY, &completion, &self->err);
+    uint64_t got = 0;
+
+    if (st == STATUS_OK)
+        st = completion_wait(completion, DEADLINE_NONE, &self->err);
+    if (st == STATUS_OK) {
+        struct bundle *bundle = route_take(completion, &got);
+
+        EXPECT(got == epoch);
+        EXPECT(bundle->tensor[1]->shape.dim[0] == rows);
+        for (uint64_t k = 0; k < rows * 4; k++)
+            EXPECT(((float *)bundle->tensor[1]->data)[k] == (float)(rows * 1000 + k));
+        route_return(route, bundle);
+    }
+    completion_abandon(completion);
+    return st;
+}
+
+/* B167, B168: the size changes from bundle to bundle, within one pool. */
+static enum status sizes_body(struct rank *self)
+{
+    static const uint64_t rows[] = {128, 129, 5, 0, 3, 3, 2, 200};
+    struct route *route = session_route(self->session, 1);
+    enum status st = STATUS_OK;
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && st == STATUS_OK; i++)
+        st = self->rank ? receive_wave(self, route, rows[i], i / 2)
+                        : send_wave(self, route, (uint32_t)rows[i], rows[i], i / 2);
+    return st;
+}
+
+START_TEST(bundles_of_changing_sizes_follow_their_description)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, wave, 2, 3)};
+    struct ranks ranks = {.loopback = {.max_message = 700, .eager_bytes = 500}};
+    struct ranks whole = {0};
+
+    run(&whole, 2, routes, 1, sizes_body);
+    ranks_check(&whole);
+    run(&ranks, 2, routes, 1, sizes_body);
+    ranks_check(&ranks);
+}
+END_TEST
+
+/* B36: one row more than the plan of this wave says. */
+static enum status rows_body(struct rank *self)
+{
+    struct route *route = session_route(self->session, 1);
+
+    session_phase(self->session, "step 12, stage 1");
+    return self->rank ? receive_wave(self, route, 7, 1) : send_wave(self, route, 7, 8, 1);
+}
+
+START_TEST(one_row_too_many_is_named_with_both_sizes)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, wave, 2, 1)};
+    struct ranks ranks = {0};
+    const char *text = ranks.rank[1].err.text;
+
+    run(&ranks, 2, routes, 1, rows_body);
+    ck_assert_int_eq(ranks.rank[1].status, STATUS_MISMATCH);
+    ck_assert_msg(strstr(text, "step 12, stage 1, send_receive, sequence 0, tensor hidden") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "message bytes: expected 368, got 384") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "extent 0: expected 7, got 8") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "payload bytes: expected 112, got 128") != NULL, "%s", text);
+}
+END_TEST
+
+/* B170: the two ends were given different dtypes for one route. */
+START_TEST(other_dtype_is_named_with_both_types)
+{
+    static const struct tensor_spec halves[] = {
+        {"scales", DTYPE_BF16, 1, {{4, 4, -1}}},
+        {"positions", DTYPE_I32, 2, {{1, 1, -1}, {2, 2, -1}}},
+        {"flags", DTYPE_U32, 1, {{1, 1, -1}}},
+    };
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, halves, 3, 1)};
+    static const struct route_spec others[] = {ROUTE(1, 0, 1, mixed, 3, 1)};
+    struct ranks ranks = {.other_routes = others};
+    const char *text = ranks.rank[1].err.text;
+
+    run(&ranks, 2, routes, 1, mixed_body);
+    ck_assert_int_eq(ranks.rank[1].status, STATUS_MISMATCH);
+    ck_assert_msg(strstr(text, "dtype: expected f32, got bf16") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "schema digest: expected 0x") != NULL, "%s", text);
+}
+END_TEST
+
+static enum status falling_body(struct rank *self)
+{
+    struct route *route = session_route(self->session, 1);
+    enum status st = self->rank ? receive_wave(self, route, 3, 9) : send_wave(self, route, 3, 3, 9);
+
+    if (st == STATUS_OK)
+        st = self->rank ? receive_wave(self, route, 3, 8) : send_wave(self, route, 3, 3, 8);
+    return st;
+}
+
+START_TEST(epoch_below_the_last_one_is_refused)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, wave, 2, 1)};
+    struct ranks ranks = {0};
+
+    run(&ranks, 2, routes, 1, falling_body);
+    ck_assert_int_eq(ranks.rank[1].status, STATUS_MISMATCH);
+    ck_assert_msg(strstr(ranks.rank[1].err.text, "epoch: expected 9, got 8") != NULL, "%s", ranks.rank[1].err.text);
+}
+END_TEST
+
+static void fill(struct tensor *tensor, int seed)
+{
+    for (size_t k = 0; k < tensor->bytes; k++)
+        tensor->data[k] = (unsigned char)(k * 7 + k / 256 + (size_t)seed);
+}
+
+static bool filled(const struct tensor *tensor, int seed)
+{
+    for (size_t k = 0; k < tensor->bytes; k++) {
+        if (tensor->data[k] != (unsigned char)(k * 7 + k / 256 + (size_t)seed))
+            return false;
+    }
+    return true;
+}
+
+/* B165: both post their sends before either receives. */
+static enum status crossing_body(struct rank *self)
+{
+    static const uint64_t sizes[] = {4 << 10, 64 << 10, 1 << 20, 16 << 20};
+    struct route *out = session_route(self->session, self->rank ? 2 : 1);
+    struct route *in = session_route(self->session, self->rank ? 1 : 2);
+    enum status st = STATUS_OK;
+
+    for (size_t i = 0; i < 4 && st == STATUS_OK; i++) {
+        struct shape shape = {1, {sizes[i]}};
+        struct bundle *bundle = NULL;
+        struct completion *sent = NULL;
+        struct completion *received = NULL;
+
+        st = route_acquire(out, &bundle, &self->err);
+        if (st != STATUS_OK)
+            return st;
+        (void)tensor_reshape(bundle->tensor[0], DTYPE_U8, &shape, &self->err);
+        fill(bundle->tensor[0], self->rank);
+        st = route_send(out, bundle, i, &sent, &self->err);
+        if (st == STATUS_OK)
+            st = route_receive(in, &shape, NULL, NULL, i, &received, &self->err);
+        if (st == STATUS_OK)
+            st = completion_wait(received, DEADLINE_NONE, &self->err);
+        if (st == STATUS_OK) {
+            bundle = route_take(received, NULL);
+            EXPECT(filled(bundle->tensor[0], !self->rank));
+            route_return(in, bundle);
+        }
+        completion_abandon(received);
+        st = finish(st, &sent, &self->err);
+    }
+    return st;
+}
+
+START_TEST(both_neighbours_may_send_first)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, large, 1, 1), ROUTE(2, 1, 0, large, 1, 1)};
+    struct ranks ranks = {0};
+
+    run(&ranks, 2, routes, 1 + 1, crossing_body);
+    ranks_check(&ranks);
+}
+END_TEST
+
+/* B171: the sender runs ahead of a slow receiver, as far as its pool goes and no further. */
+static enum status ahead_body(struct rank *self)
+{
+    struct route *route = session_route(self->session, 1);
+    struct shape shape = {1, {100000}};
+    struct completion *sent[8] = {NULL};
+    enum status st = STATUS_OK;
+
+    for (int i = 0; i < 8 && st == STATUS_OK; i++) {
+        struct bundle *bundle = NULL;
+        struct completion *received = NULL;
+
+        if (!self->rank) {
+            st = route_acquire(route, &bundle, &self->err);
+            if (st != STATUS_OK)
+                break;
+            (void)tensor_reshape(bundle->tensor[0], DTYPE_U8, &shape, &self->err);
+            fill(bundle->tensor[0], i * 31);
+            st = route_send(route, bundle, 0, &sent[i], &self->err);
+            continue;
+        }
+        clock_sleep_ns(20 * NS_PER_MS);
+        st = route_receive(route, &shape, NULL, NULL, 0, &received, &self->err);
+        if (st == STATUS_OK)
+            st = completion_wait(received, DEADLINE_NONE, &self->err);
+        if (st == STATUS_OK) {
+            bundle = route_take(received, NULL);
+            EXPECT(filled(bundle->tensor[0], i * 31));
+            route_return(route, bundle);
+        }
+        completion_abandon(received);
+    }
+    for (int i = 0; i < 8; i++)
+        st = sent[i] ? finish(st, &sent[i], &self->err) : st;
+    return st;
+}
+
+START_TEST(sender_ahead_of_a_slow_receiver_keeps_every_pattern)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, large, 1, 2)};
+    struct ranks ranks = {0};
+
+    run(&ranks, 2, routes, 1, ahead_body);
+    ranks_check(&ranks);
+}
+END_TEST
+
+/* A caller's deadline ends the wait, not the transfer: its memory stays, and it completes later. */
+static enum status deadline_body(struct rank *self)
+{
+    struct route *route = session_route(self->session, 11);
+    struct group *pair = session_group(self->session, 7);
+    struct shape shape = {1, {1 << 20}};
+    struct bundle *bundle = NULL;
+    struct completion *completion = NULL;
+    struct completion *barrier = NULL;
+    enum status st = STATUS_OK;
+
+    if (!self->rank) {
+        uint64_t start = clock_ns();
+
+        st = route_acquire(route, &bundle, &self->err);
+        (void)tensor_reshape(bundle->tensor[0], DTYPE_U8, &shape, &self->err);
+        fill(bundle->tensor[0], 3);
+        st = route_send(route, bundle, 0, &completion, &self->err);
+        EXPECT(clock_ns() - start < 2 * NS_PER_S);
+        EXPECT(completion_wait(completion, clock_ns() + 30 * NS_PER_MS, &self->err) == STATUS_TIMEOUT);
+        EXPECT(completion_test(completion) == COMPLETION_PENDING);
+        EXPECT(session_check(self->session, &self->err) == STATUS_OK);
+    }
+    if (st == STATUS_OK)
+        st = finish(group_barrier(pair, &barrier, &self->err), &barrier, &self->err);
+    if (self->rank && st == STATUS_OK) {
+        st = route_receive(route, &shape, NULL, NULL, 0, &completion, &self->err);
+        if (st == STATUS_OK)
+            st = completion_wait(completion, DEADLINE_NONE, &self->err);
+        if (st == STATUS_OK)
+            EXPECT(filled(route_take(completion, NULL)->tensor[0], 3));
+        completion_abandon(completion);
+        return st;
+    }
+    return finish(st, &completion, &self->err);
+}
+
+START_TEST(deadline_leaves_the_transfer_and_its_memory_alone)
+{
+    static const int members[] = {0, 1};
+    static const struct group_spec groups[] = {GROUP(7, 2, members)};
+    static const struct route_spec routes[] = {ROUTE(11, 0, 1, large, 1, 1)};
+    struct ranks ranks = {.groups = groups, .group_count = 1};
+
+    run(&ranks, 2, routes, 1, deadline_body);
+    ranks_check(&ranks);
+}
+END_TEST
+
+/* Nobody receives.  Abort fails the send and gives its memory back; with a teardown by job it stays pending. */
+static enum status stuck_body(struct rank *self)
+{
+    struct route *route = session_route(self->session, 1);
+    bool job = *(const bool *)self->context;
+    struct bundle *bundle = NULL;
+    struct completion *completion = NULL;
+    struct error err = {0};
+    enum status st = STATUS_OK;
+
+    if (self->rank) {
+        /* Alive on the control channel, and moving nothing. */
+        while (session_check(self->session, &self->err) == STATUS_OK)
+            clock_sleep_ns(5 * NS_PER_MS);
+        EXPECT(route_receive(route, &(struct shape){1, {9}}, NULL, NULL, 0, &completion, &err) == STATUS_TIMEOUT);
+        /* Take the message after all, so that no memory stays behind. */
+        clock_sleep_ns(200 * NS_PER_MS);
+        return STATUS_TIMEOUT;
+    }
+    st = route_acquire(route, &bundle, &self->err);
+    if (st != STATUS_OK)
+        return st;
+    (void)tensor_reshape(bundle->tensor[0], DTYPE_U8, &(struct shape){1, {1 << 20}}, &self->err);
+    st = route_send(route, bundle, 0, &completion, &self->err);
+    if (st == STATUS_OK)
+        st = completion_wait(completion, DEADLINE_NONE, &self->err);
+    EXPECT(st == STATUS_TIMEOUT);
+    EXPECT(completion_test(completion) == (job ? COMPLETION_PENDING : COMPLETION_FAILED));
+    uint64_t operations = session_counters(self->session).frames_sent;
+
+    EXPECT(route_acquire(route, &bundle, &err) == STATUS_TIMEOUT);
+    EXPECT(session_counters(self->session).frames_sent == operations);
+    /* Once the transport lets go of it, it is failed and its memory is back. */
+    for (int i = 0; i < 600 && job && completion_test(completion) == COMPLETION_PENDING; i++)
+        clock_sleep_ns(5 * NS_PER_MS);
+    EXPECT(completion_test(completion) == COMPLETION_FAILED);
+    completion_release(completion);
+    return st;
+}
+
+START_TEST(stuck_peer_ends_the_session_by_the_timeout)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, large, 1, 2)};
+    bool job = _i;
+    struct ranks ranks = {.context = &job, .job_teardown = job, .session = {.timeout_ns = 400 * NS_PER_MS}};
+
+    run(&ranks, 2, routes, 1, stuck_body);
+    ck_assert_int_eq(ranks.rank[0].status, STATUS_TIMEOUT);
+    ck_assert_int_eq(ranks.rank[1].status, STATUS_TIMEOUT);
+}
+END_TEST
+
+/* Quarantine: the work stays, the route refuses more until it has ended, and the session lives. */
+static enum status quarantine_body(struct rank *self)
+{
+    struct route *route = session_route(self->session, 1);
+    struct shape shape = {1, {1 << 20}};
+    struct bundle *bundle = NULL;
+    struct completion *completion = NULL;
+    struct error err = {0};
+    enum status st = STATUS_OK;
+
+    if (self->rank) {
+        clock_sleep_ns(1500 * NS_PER_MS);
+        st = route_receive(route, &shape, NULL, NULL, 0, &completion, &self->err);
+        return finish(st, &completion, &self->err);
+    }
+    st = route_acquire(route, &bundle, &self->err);
+    if (st != STATUS_OK)
+        return st;
+    (void)tensor_reshape(bundle->tensor[0], DTYPE_U8, &shape, &self->err);
+    st = route_send(route, bundle, 0, &completion, &self->err);
+    EXPECT(st == STATUS_OK);
+    EXPECT(completion_wait(completion, DEADLINE_NONE, &self->err) == STATUS_TIMEOUT);
+    EXPECT(completion_test(completion) == COMPLETION_PENDING);
+    EXPECT(route_acquire(route, &bundle, &err) == STATUS_TIMEOUT);
+    EXPECT(strstr(err.text, "quarantined") != NULL);
+    EXPECT(session_check(self->session, &self->err) == STATUS_OK);
+    while (completion_test(completion) == COMPLETION_PENDING)
+        clock_sleep_ns(5 * NS_PER_MS);
+    completion_release(completion);
+    st = route_acquire(route, &bundle, &self->err);
+    if (st == STATUS_OK)
+        route_return(route, bundle);
+    return st;
+}
+
+START_TEST(quarantine_keeps_the_work_and_refuses_more)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, large, 1, 2)};
+    struct ranks ranks = {.session = {.timeout_ns = 300 * NS_PER_MS, .on_timeout = ON_TIMEOUT_QUARANTINE}};
+
+    run(&ranks, 2, routes, 1, quarantine_body);
+    ck_assert_msg(ranks.rank[0].status == STATUS_OK, "%s", ranks.rank[0].err.text);
+    ck_assert_msg(ranks.rank[1].status == STATUS_OK, "%s", ranks.rank[1].err.text);
+}
+END_TEST
+
+/* What is wrong before anything is sent. */
+static enum status refuse_body(struct rank *self)
+{
+    struct route *route = session_route(self->session, 1);
+    struct bundle *bundle = NULL;
+    struct completion *completion = NULL;
+    struct shape shapes[] = {{2, {2, 4}}, {2, {201, 4}}};
+    struct shape six = {2, {6, 4}};
+
+    EXPECT(session_route(self->session, 99) == NULL);
+    if (self->rank) {
+        EXPECT(route_acquire(route, &bundle, &self->err) == STATUS_INVALID);
+        EXPECT(strstr(self->err.text, "rank 1 cannot send on route route/1 (rank 0 to rank 1)") != NULL);
+        EXPECT(route_receive(route, shapes, NULL, NULL, 0, &completion, &self->err) == STATUS_INVALID);
+        EXPECT(strstr(self->err.text, "tensor hidden: dimension 0 is 201, the plan says 0 to 200") != NULL);
+        return STATUS_OK;
+    }
+    EXPECT(route_receive(route, shapes, NULL, NULL, 0, &completion, &self->err) == STATUS_INVALID);
+    EXPECT(route_acquire(route, &bundle, &self->err) == STATUS_OK);
+    EXPECT(tensor_reshape(bundle->tensor[1], DTYPE_F16, &six, &self->err) == STATUS_OK);
+    EXPECT(route_send(route, bundle, 0, &completion, &self->err) == STATUS_INVALID);
+    EXPECT(strstr(self->err.text, "tensor hidden: f16, the plan says f32") != NULL);
+    route_return(route, bundle);
+    return STATUS_OK;
+}
+
+START_TEST(misuse_is_refused_before_anything_is_sent)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, wave, 2, 1)};
+    struct ranks ranks = {0};
+
+    run(&ranks, 2, routes, 1, refuse_body);
+    ranks_check(&ranks);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("routes");
+    TCase *all = tcase_create("all");
+
+    tcase_set_timeout(all, 120);
+    tcase_add_test(all, mixed_bundle_arrives);
+    tcase_add_loop_test(all, every_damaged_header_byte_is_refused_by_name, 0, FRAME_MAX_BYTES / 32);
+    tcase_add_test(all, damaged_payload_is_refused_where_payloads_are_checked);
+    tcase_add_test(all, short_frame_is_refused_by_its_size);
+    tcase_add_test(all, skipped_message_is_named_by_expected_and_got_sequence);
+    tcase_add_test(all, skipped_last_message_times_out_naming_expected_and_last_seen_sequence);
+    tcase_add_test(all, bundles_of_changing_sizes_follow_their_description);
+    tcase_add_test(all, one_row_too_many_is_named_with_both_sizes);
+    tcase_add_test(all, other_dtype_is_named_with_both_types);
+    tcase_add_test(all, epoch_below_the_last_one_is_refused);
+    tcase_add_test(all, both_neighbours_may_send_first);
+    tcase_add_test(all, sender_ahead_of_a_slow_receiver_keeps_every_pattern);
+    tcase_add_test(all, deadline_leaves_the_transfer_and_its_memory_alone);
+    tcase_add_loop_test(all, stuck_peer_ends_the_session_by_the_timeout, 0, 2);
+    tcase_add_test(all, quarantine_keeps_the_work_and_refuses_more);
+    tcase_add_test(all, misuse_is_refused_before_anything_is_sent);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
