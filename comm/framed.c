@@ -266,7 +266,7 @@ static enum status refuse_size(struct framed_receive *receive, struct session *s
     expect(receive, session, receive->scratch, expected);
     text_add(&what, "message bytes: expected %zu, got %zu", header + (size_t)receive->frame.payload_bytes,
              receive->message_bytes);
-    if (receive->message_bytes >= FRAME_MIN_BYTES && !receive->sizes_only)
+    if (receive->message_bytes >= FRAME_MIN_BYTES)
         (void)frame_compare(expected, header, receive->scratch, receive->message_bytes, &what);
     st = refuse(receive, session, text_string(&what), err);
     text_done(&what);

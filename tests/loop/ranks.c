@@ -20,6 +20,7 @@ static void *rank_main(void *context)
     const struct transport_ops *ops = ranks->job_teardown ? &loopback_job_ops : &loopback_ops;
     struct transport *transport = NULL;
 
+    ops = ranks->ops ? ranks->ops : ops;
     EXPECT(loopback_join(start->world, self->rank, &transport, &self->err) == STATUS_OK);
     EXPECT(session_create(ops, transport, &ranks->session, &self->session, &self->err) == STATUS_OK);
     self->status = session_build(self->session, ranks->groups, ranks->group_count,

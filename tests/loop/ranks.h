@@ -26,6 +26,7 @@ struct ranks {
     int size;
     struct loopback_options loopback;
     bool job_teardown;
+    const struct transport_ops *ops; /* another table; NULL: loopback's */
     struct session_options session; /* 0 timeouts: 20 s */
     const struct group_spec *groups;
     size_t group_count;
