@@ -39,15 +39,11 @@ enum status slab_of(const struct shape *shape, enum dtype dtype, int axis, struc
         return st;
     if (axis < 0 || axis >= shape->ndim)
         return error_set(err, STATUS_INVALID, "axis %d of a tensor with %d dimensions", axis, shape->ndim);
-    /* Beside a zero extent the product of the others may overflow; nothing is copied then. */
-    for (int i = 0; i < axis; i++) {
-        if (size_mul(slab.outer, shape->dim[i], &slab.outer) != STATUS_OK)
-            slab.outer = 0;
-    }
-    for (int i = axis + 1; i < shape->ndim; i++) {
-        if (size_mul(slab.inner_bytes, shape->dim[i], &slab.inner_bytes) != STATUS_OK)
-            slab.inner_bytes = 0;
-    }
+    /* The product of the extents that are not zero fits, so these do. */
+    for (int i = 0; i < axis; i++)
+        slab.outer *= shape->dim[i];
+    for (int i = axis + 1; i < shape->ndim; i++)
+        slab.inner_bytes *= shape->dim[i];
     slab.extent = shape->dim[axis];
     *ret = slab;
     return STATUS_OK;
