@@ -1,7 +1,7 @@
 """Runs the built ferry for the tests: writes topologies, starts mpirun, reads JSON lines.
 
-Standard library only.  FERRY names the program; MPIRUN the launcher.  Every run has a deadline; a run that outlives it is
-ended together with what it started, and fails its test.
+Standard library only.  FERRY names the program; MPIRUN the launcher.  Every run has a deadline, and whatever it started
+carries a mark in its environment: so a test knows what is left of a run, can signal one rank of it, and ends all of it.
 """
 
 import json
@@ -10,22 +10,34 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
+import uuid
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FERRY = os.environ.get("FERRY", os.path.join(ROOT, "build", "ferry"))
 MPIRUN = os.environ.get("MPIRUN", "mpirun")
 SMOLLM2 = os.path.join(ROOT, "models", "smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 KJV = os.path.join(ROOT, "models", "kjv")
+TINY = os.path.join(ROOT, "tests", "parity", "models")
+MARK = "RUNNING_PY_MARK"
+OUTLIVED = -1
 
 
 class Result:
-    def __init__(self, code, out, err):
-        self.code, self.out, self.err = code, out, err
+    """How a run ended.  left: the processes that were still there a moment after it, "pid name" each (ended since)."""
+
+    def __init__(self, code, out, err, seconds=0.0, left=()):
+        self.code, self.out, self.err, self.seconds, self.left = code, out, err, seconds, list(left)
 
     def objects(self):
         """The JSON lines of standard output, by prompt number."""
         objects = [json.loads(line) for line in self.out.splitlines()]
         return sorted(objects, key=lambda o: o.get("prompt", 0))
+
+    def summary(self):
+        """Everything about it, for a failed test's report."""
+        return "exit %s after %.1f s, left %s\n--- stdout\n%s\n--- stderr\n%s" % (
+            self.code, self.seconds, self.left, self.out[-4000:], self.err[-8000:])
 
 
 def environment(extra=None):
@@ -33,25 +45,132 @@ def environment(extra=None):
     env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none")
     env.update(extra or {})
-    return env
+    return {name: value for name, value in env.items() if value is not None}
 
 
-def execute(command, timeout=120, extra_env=None, stdin=None, cwd=None):
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-                               env=environment(extra_env), cwd=cwd, start_new_session=True)
+def _read(path):
     try:
-        out, err = process.communicate(stdin, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        out, err = process.communicate()
-        return Result(-1, out.decode(errors="replace"),
-                      err.decode(errors="replace") + "\nTEST: outlived %d s" % timeout)
-    return Result(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _stat(pid):
+    """(name, the fields behind it) of /proc/PID/stat; the state is field 0, the parent 1, CPU ticks 11 and 12."""
+    text = _read("/proc/%d/stat" % pid).decode(errors="replace")
+    return text[text.find("(") + 1:text.rfind(")")], text[text.rfind(")") + 2:].split()
+
+
+class Run:
+    """A command under way.  Its standard output and error go to files, so that a process that is left behind and holds
+    them open does not hold up the test."""
+
+    def __init__(self, command, extra_env=None, stdin=None, cwd=None):
+        self.mark = uuid.uuid4().hex
+        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        given = subprocess.DEVNULL
+        if stdin is not None:
+            given = tempfile.TemporaryFile()
+            given.write(stdin)
+            given.seek(0)
+        env = environment(extra_env)
+        env[MARK] = self.mark
+        self.start = time.monotonic()
+        self.process = subprocess.Popen(command, stdout=self.out, stderr=self.err, stdin=given, env=env, cwd=cwd,
+                                        start_new_session=True)
+
+    def pids(self):
+        """All living processes of this run, the command's own one included."""
+        wanted = (MARK + "=" + self.mark).encode()
+        found = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and wanted in _read("/proc/%s/environ" % entry).split(b"\0"):
+                fields = _stat(int(entry))[1]
+                if fields and fields[0] not in "ZX":
+                    found.append(int(entry))
+        return found
+
+    def ranks(self):
+        """{rank: (pid of its keeper, pid of its worker)}, of those that are there."""
+        ranks = {}
+        for pid in self.pids():
+            name, fields = _stat(pid)
+            if name != os.path.basename(FERRY)[:15] or not fields:
+                continue
+            for variable in _read("/proc/%d/environ" % pid).split(b"\0"):
+                if variable.startswith(b"OMPI_COMM_WORLD_RANK="):
+                    ranks.setdefault(int(variable.split(b"=")[1]), []).append((pid, int(fields[1])))
+        pairs = {}
+        for rank, found in ranks.items():
+            for pid, parent in found:
+                if any(parent == other for other, _ in found):
+                    pairs[rank] = (parent, pid)
+        return pairs
+
+    def cpu_seconds(self, pids):
+        """CPU time that these processes have used so far."""
+        ticks = 0
+        for pid in pids:
+            fields = _stat(pid)[1]
+            ticks += int(fields[11]) + int(fields[12]) if fields else 0
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def text(self, file=None):
+        """What has come on standard output (or self.err) so far."""
+        return os.pread((file or self.out).fileno(), 1 << 24, 0).decode(errors="replace")
+
+    def until(self, ready, timeout=30):
+        """Wait until ready() is true; False when the run ended or the time was up before."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            if ready():
+                return True
+            if self.process.poll() is not None:
+                return False
+            time.sleep(0.02)
+        return False
+
+    def end(self):
+        """SIGKILL to all that is left."""
+        for pid in self.pids():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def finish(self, timeout=120, grace=2.0):
+        """Wait for the command's end, at most until timeout seconds after its start."""
+        note = ""
+        try:
+            code = self.process.wait(max(0.1, timeout - (time.monotonic() - self.start)))
+        except subprocess.TimeoutExpired:
+            code, note = OUTLIVED, "\nTEST: outlived %d s" % timeout
+        seconds = time.monotonic() - self.start
+        deadline = time.monotonic() + (grace if code != OUTLIVED else 0)
+        left = self.pids()
+        while left and time.monotonic() < deadline:
+            time.sleep(0.05)
+            left = self.pids()
+        left = ["%d %s" % (pid, _stat(pid)[0]) for pid in left]
+        self.end()
+        self.process.wait()
+        result = Result(code, self.text(), self.text(self.err) + note, seconds, left)
+        self.out.close()
+        self.err.close()
+        return result
+
+
+def execute(command, timeout=120, **options):
+    return Run(command, **options).finish(timeout)
+
+
+def mpirun_command(ranks, arguments):
+    return [MPIRUN, "--oversubscribe", "-n", str(ranks), FERRY] + arguments
 
 
 def mpirun(ranks, arguments, **options):
-    return execute([MPIRUN, "--oversubscribe", "-n", str(ranks), FERRY] + arguments, **options)
+    return execute(mpirun_command(ranks, arguments), **options)
 
 
 def write_topology(folder, name, mesh=None, generate=None, text="", **sections):
@@ -93,7 +212,7 @@ class Tally:
         self.lines.append(("ok" if good else "not ok", name))
         if not good:
             self.failed += 1
-            print("FAILED: %s\n%s" % (name, detail), file=sys.stderr)
+            print("FAILED: %s\n%s" % (name, detail), file=sys.stderr, flush=True)
         return good
 
     def skip(self, name, why):
