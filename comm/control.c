@@ -280,6 +280,12 @@ void control_set_log(struct control *control, void (*print)(void *context, int r
     control->print_context = context;
 }
 
+void control_set_speak(struct control *control, cause_speak *speak, void *context)
+{
+    control->speak = speak;
+    control->speak_context = context;
+}
+
 void control_log(struct control *control, const char *line)
 {
     if (control->rank != 0)

@@ -22,6 +22,9 @@ struct cause {
     char text[1536];
 };
 
+/* Says the cause to the user, at the one rank that does. */
+typedef void cause_speak(void *context, const struct cause *cause);
+
 /* What this rank is doing now; kept by the session, told to whoever asks. */
 struct wait_state {
     bool waiting;
@@ -64,6 +67,9 @@ bool control_expired(struct control *control, struct cause *ret);
 /* After a failure: exchange causes with whoever answers within 2 s and agree.  Blocks (polls itself).
  * Exactly once; every rank ends with the same cause. */
 void control_settle(struct control *control, struct cause *ret, bool *ret_speaker);
+
+/* Called by control_settle at the rank that speaks, before any other rank hears the verdict and may leave. */
+void control_set_speak(struct control *control, cause_speak *speak, void *context);
 
 /* A line of text for world rank 0's log, printed there by the callback set at rank 0; sent in numbered pieces. */
 void control_log(struct control *control, const char *line);

@@ -35,6 +35,8 @@ struct control {
 
     void (*print)(void *context, int rank, const char *line);
     void *print_context;
+    cause_speak *speak;
+    void *speak_context;
 };
 
 /* Send content to one rank, or to all neighbours (everybody, in a small world).  Best effort: a rank that cannot be

@@ -378,6 +378,8 @@ enum status session_create(const struct transport_ops *ops, struct transport *tr
     if (st == STATUS_OK)
         st = control_open(ops, transport, &session->wait, options->startup_timeout_ns, &session->control, err);
     if (st == STATUS_OK)
+        control_set_speak(session->control, options->speak, options->speak_context);
+    if (st == STATUS_OK)
         st = create_world(session, err);
     if (st == STATUS_OK)
         st = start_thread(session, err);
@@ -580,7 +582,7 @@ static enum status meet(struct session *session, struct error *err)
     enum status st = group_barrier(session->world, &completion, err);
 
     if (st == STATUS_OK)
-        st = completion_wait(completion, clock_ns() + session->options.timeout_ns, err);
+        st = completion_wait(completion, DEADLINE_NONE, err);
     completion_abandon(completion);
     return st == STATUS_OK ? st : error_wrap(err, st, "closing the session");
 }
@@ -603,13 +605,15 @@ enum status session_close(struct session *session, bool clean, struct error *err
         return STATUS_OK;
     if (clean)
         st = meet(session, err);
+    if (st != STATUS_OK)
+        return st;
     stop_thread(session);
     for (size_t i = 0; i < session->group_count; i++)
         (void)lane_close(&session->groups[i]->lane);
     for (size_t i = 0; i < session->route_count; i++)
         route_close(session->routes[i]);
     (void)lane_close(&session->world->lane);
-    session->ops->close(session->transport, clean && st == STATUS_OK);
+    session->ops->close(session->transport, clean);
     release(session);
-    return st;
+    return STATUS_OK;
 }

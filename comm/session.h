@@ -13,6 +13,7 @@
 #include "comm/spec.h"
 #include "comm/transport.h"
 
+struct cause;
 struct session;
 struct group;
 struct route;
@@ -31,6 +32,9 @@ struct session_options {
     const char *run_dir;    /* recorder ring and cause.json; NULL: none.  Copied. */
     const struct fault *faults; /* rehearsed faults; borrowed until session_close */
     int fault_count;
+    void (*speak)(void *context, const struct cause *cause); /* called by session_settle at the rank that prints the
+                                                              * cause, while the others still wait; NULL: nobody */
+    void *speak_context;
 };
 
 /* What one rank brings to the consensus.  Borrowed during the call. */
@@ -100,8 +104,9 @@ struct session_counters {
 };
 struct session_counters session_counters(const struct session *session);
 
-/* Stop the control thread, release groups, routes, transport.  clean (no failure anywhere): collective, blocks, at
- * most timeout.  Otherwise nothing waits and MPI is not finalised. */
+/* Stop the control thread, release groups, routes, transport.  clean (no failure anywhere): collective; blocks until
+ * every rank has come, by the timeout rule.  When it fails the session is still open: settle, then close it without
+ * clean.  Then nothing waits, MPI is not finalised, and it does not fail. */
 enum status session_close(struct session *session, bool clean, struct error *err);
 
 #endif

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
+#include "comm/control.h"
 #include "launcher/job_private.h"
 #include "launcher/keeper.h"
 #include "launcher/plugin.h"
@@ -221,6 +222,12 @@ static enum status make_run_dir(struct job *job, int rank, int size, struct erro
     return st;
 }
 
+static void speak(void *context, const struct cause *cause)
+{
+    (void)context;
+    log_error("%s: %s", status_name(cause->status), cause->text);
+}
+
 static enum status open_session(struct job *job, struct error *err)
 {
     const struct topology *t = job->topology;
@@ -231,6 +238,7 @@ static enum status open_session(struct job *job, struct error *err)
         .run_dir = job->run_dir.length && job->prepared == STATUS_OK ? text_string(&job->run_dir) : NULL,
         .faults = job->options->fault,
         .fault_count = job->options->fault_count,
+        .speak = speak,
     };
 
     if (t) {
@@ -437,9 +445,9 @@ static void release(struct job *job)
 
 enum status job_run(struct job *job, struct error *err)
 {
+    bool speaker = false;
     enum status st = start_transport(job, err);
 
-    job->speaks = st != STATUS_OK;
     if (st == STATUS_OK)
         st = agree(job, err);
     if (st == STATUS_OK)
@@ -448,12 +456,15 @@ enum status job_run(struct job *job, struct error *err)
         st = generate(job, err);
     if (st == STATUS_OK) {
         enter(job, "closing");
-        return session_close(job->session, true, err);
+        st = session_close(job->session, true, err);
     }
+    if (st == STATUS_OK)
+        return st;
+    job->speaks = !job->session;
     if (job->session) {
         watchdog_leave(job->watchdog, LEAVE_NS + LEAVE_NS, status_exit_code(st));
         session_fail(job->session, st, err->text);
-        st = session_settle(job->session, err, &job->speaks);
+        st = session_settle(job->session, err, &speaker);
     }
     return st;
 }

@@ -18,7 +18,7 @@ enum status job_create(const struct run_options *options, struct keeper *keeper,
  * every rank holds. */
 enum status job_run(struct job *job, struct error *err);
 
-/* After a failure: is this the rank that prints the cause? */
+/* After a failure: has the cause still to be printed?  Of a failure that all ranks have settled on, one has done it. */
 bool job_speaks(const struct job *job);
 
 /* The exit code; after a failure the process leaves within a few seconds whatever hangs. */
