@@ -274,6 +274,24 @@ static enum status agree(struct job *job, struct error *err)
     return job_consensus(job, err);
 }
 
+/* What a person should know about this run, warnings among it; what only `ferry plan` leaves unchecked is left out. */
+static void print_notes(const struct job *job)
+{
+    static const char warning[] = "warning: ";
+    static const char unchecked[] = "not checked: ";
+    const char *line = text_string(&job->plan->verdict);
+
+    while (*line) {
+        int length = (int)strcspn(line, "\n");
+
+        if (!strncmp(line, warning, strlen(warning)))
+            log_warning("%.*s", length - (int)strlen(warning), line + strlen(warning));
+        else if (length && strncmp(line, unchecked, strlen(unchecked)) != 0)
+            log_info("%.*s", length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
 /* Threads per rank: what the topology says, else this rank's share of the cores that it may run on. */
 static int choose_threads(const struct job *job)
 {
@@ -450,6 +468,8 @@ enum status job_run(struct job *job, struct error *err)
 
     if (st == STATUS_OK)
         st = agree(job, err);
+    if (st == STATUS_OK && job->rank.rank == 0 && !job->options->quiet)
+        print_notes(job);
     if (st == STATUS_OK)
         st = load(job, err);
     if (st == STATUS_OK)

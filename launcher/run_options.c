@@ -16,7 +16,7 @@ static const struct argp_option table[] = {
     {"json", KEY_JSON, NULL, 0, "Standard output carries one JSON object per finished prompt and nothing else.", 0},
     {"logits-digest", KEY_DIGEST, NULL, 0, "With --json: a digest (XXH3-64) of every generated token's logits.", 0},
     {"top-logits", KEY_TOP, "K", 0, "With --json: the K best logits of every generated token, K at most 64.", 0},
-    {"quiet", KEY_QUIET, NULL, 0, "No summary at the end.", 0},
+    {"quiet", KEY_QUIET, NULL, 0, "No notes at the start, no summary at the end.", 0},
     {"fault", KEY_FAULT, "rank=R,op=N,kind=KIND", 0,
      "Rehearse a fault: KIND is kill, stop, delay:2s, skip, flip:BYTE, flip:BYTE:resealed, short or oom; N counts that "
      "rank's collectives and transfers from 0.  May be repeated.",

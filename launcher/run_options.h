@@ -17,7 +17,7 @@ struct run_options {
     struct fault fault[RUN_MAX_FAULTS];
     int fault_count;
     bool json;
-    bool quiet; /* no summary */
+    bool quiet; /* no notes, no summary */
     bool logits_digest;
     uint32_t top_logits;
 };
