@@ -23,7 +23,10 @@ static void list_folders(char folders[FOLDERS][PATH_MAX])
     slash = strrchr(folders[1], '/');
     if (slash)
         *slash = '\0';
-    (void)snprintf(folders[2], PATH_MAX, "%s", FERRY_PLUGIN_LIBDIR);
+    if (FERRY_PLUGIN_LIBDIR[0] == '/')
+        (void)snprintf(folders[2], PATH_MAX, "%s", FERRY_PLUGIN_LIBDIR);
+    else if (snprintf(folders[2], PATH_MAX, "%s/%s", folders[1], FERRY_PLUGIN_LIBDIR) >= PATH_MAX)
+        folders[2][0] = '\0';
 }
 
 static enum status not_found(const char *name, char folders[FOLDERS][PATH_MAX], struct error *err)
