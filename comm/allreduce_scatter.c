@@ -19,8 +19,7 @@ static size_t element_count(const struct collective *work)
 /* Byte offset and bytes of member's chunk. */
 static size_t chunk_at(const struct collective *work, int member)
 {
-    return (size_t)share_start(element_count(work), (uint64_t)work->size, (uint64_t)member) *
-           dtype_bytes(work->dtype);
+    return (size_t)share_start(element_count(work), (uint64_t)work->size, (uint64_t)member) * dtype_bytes(work->dtype);
 }
 
 static struct part chunk_part(const struct collective *work, int member)

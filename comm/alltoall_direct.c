@@ -38,8 +38,7 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
             return st;
         if (rows)
             alltoall_put_rows(work, payload);
-        slab_pack(&work->send_slab, work->send->data, work->to.start[to], layout_count(&work->to, to),
-                  payload + rows);
+        slab_pack(&work->send_slab, work->send->data, work->to.start[to], layout_count(&work->to, to), payload + rows);
     }
     for (int i = 0; i < work->size && st == STATUS_OK; i++) {
         struct part part = pair_part(work, layout_count(&work->from, i), layout_count(&work->to, i));

@@ -243,5 +243,4 @@ static void destroy(struct completion *completion)
     free(work);
 }
 
-const struct work_kind collective_kind = {
-    .step = step, .let_go = collective_let_go, .peer = peer, .destroy = destroy};
+const struct work_kind collective_kind = {.step = step, .let_go = collective_let_go, .peer = peer, .destroy = destroy};

@@ -197,12 +197,11 @@ enum status completion_wait(struct completion *completion, uint64_t deadline_ns,
 
     session_lock(session);
     if (completion->state == COMPLETION_PENDING)
-        st = session_wait(session, completion, ended, completion, deadline_ns, err);
+        st = session_wait(session, completion->lane, ended, completion, deadline_ns, err);
     if (completion->state == COMPLETION_DONE)
         st = STATUS_OK;
     else if (completion->state == COMPLETION_FAILED)
-        st = error_set(err, completion->status, "%s",
-                       completion->text ? completion->text : session->failure.text);
+        st = error_set(err, completion->status, "%s", completion->text ? completion->text : session->failure.text);
     session_unlock(session);
     return st;
 }

@@ -24,13 +24,16 @@ enum completion_state completion_test(struct completion *completion);
  * steps up to 1 ms.
  * STATUS_OK       done
  * STATUS_TIMEOUT  deadline_ns passed: still pending, its buffers still retained, nothing is torn down
- * otherwise       failed with this status (the session's timeout rule included) */
+ * otherwise       the work or the session has failed with this status (the session's timeout rule included).  Where
+ *                 the transport cannot give memory back alone (teardown: job) the completion may still be pending and
+ *                 keep its tensors: completion_abandon takes it either way */
 enum status completion_wait(struct completion *completion, uint64_t deadline_ns, struct error *err);
 
 /* Done or failed: free.  Releasing a pending one is a programming error (CHECK).  NULL is allowed. */
 void completion_release(struct completion *completion);
 
-/* Give a pending (or ended) completion and its buffers to the session, which frees it when it ends. */
+/* Give a pending (or ended) completion and its buffers to the session, which frees it when it ends.  NULL is allowed.
+ */
 void completion_abandon(struct completion *completion);
 
 /* Of a done failure agreement: the AND of every member's flags. */

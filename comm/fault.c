@@ -56,8 +56,8 @@ static bool kind(const char **at, struct fault *ret)
     static const struct {
         const char *name;
         enum fault_kind kind;
-    } plain[] = {{"kill", FAULT_KILL}, {"stop", FAULT_STOP}, {"skip", FAULT_SKIP}, {"short", FAULT_SHORT},
-                 {"oom", FAULT_OOM}};
+    } plain[] = {
+        {"kill", FAULT_KILL}, {"stop", FAULT_STOP}, {"skip", FAULT_SKIP}, {"short", FAULT_SHORT}, {"oom", FAULT_OOM}};
 
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
         if (word(at, plain[i].name)) {
@@ -104,7 +104,10 @@ enum status fault_parse(const char *text, struct fault *ret, struct error *err)
     }
     if (!rank || !op || !what)
         return error_set(err, STATUS_USAGE, "fault \"%.100s\": %s is missing; expected %s", text,
-                         !rank ? "rank" : !op ? "op" : "kind", usage);
+                         !rank ? "rank"
+                         : !op ? "op"
+                               : "kind",
+                         usage);
     *ret = fault;
     return STATUS_OK;
 }

@@ -38,7 +38,7 @@ struct frame {
     uint32_t round; /* of a collective's algorithm */
     uint32_t piece; /* a payload above the transport's limit travels in pieces, each a frame */
     uint32_t piece_count;
-    uint32_t root;  /* member index, of a broadcast */
+    uint32_t root; /* member index, of a broadcast */
     uint64_t sequence;
     uint64_t epoch;
     uint64_t send_count; /* the pair's counts along the axis, as the sender sees them */
@@ -48,7 +48,7 @@ struct frame {
     uint16_t role_count;
     enum dtype dtype;
     struct shape shape;
-    uint64_t payload_bytes; /* of this piece */
+    uint64_t payload_bytes;    /* of this piece */
     uint64_t payload_checksum; /* XXH3-64; 0 without FRAME_PAYLOAD_CHECKED */
     const char *role;
 };

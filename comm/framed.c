@@ -224,8 +224,8 @@ static enum status catch_message(struct framed_receive *receive, struct session 
 {
     struct message *message = NULL;
     unsigned char *bytes = NULL;
-    enum status st = session->ops->probe(session->transport, receive->peer, receive->tag, &message,
-                                         &receive->message_bytes, err);
+    enum status st =
+        session->ops->probe(session->transport, receive->peer, receive->tag, &message, &receive->message_bytes, err);
 
     *ret = message != NULL;
     if (st != STATUS_OK || !message)

@@ -35,9 +35,9 @@ struct framed_send {
 struct framed_receive {
     struct frame frame; /* what is expected */
     uint32_t tag;
-    int peer; /* world rank */
-    bool any_epoch;       /* take the sender's epoch, not below frame.epoch; the one taken is left in frame.epoch */
-    bool sizes_only;      /* checks: off */
+    int peer;        /* world rank */
+    bool any_epoch;  /* take the sender's epoch, not below frame.epoch; the one taken is left in frame.epoch */
+    bool sizes_only; /* checks: off */
     unsigned char *payload;
     size_t payload_bytes;
     const struct lane *lane; /* for its name */
@@ -48,7 +48,7 @@ struct framed_receive {
     size_t message_bytes;
     size_t done_bytes;
     bool over;
-    bool seen;              /* a frame has come, its sequence number is last_sequence */
+    bool seen; /* a frame has come, its sequence number is last_sequence */
     uint64_t last_sequence;
     unsigned char saved[FRAME_MAX_BYTES];
 };

@@ -1,6 +1,7 @@
 /* Gather in small groups: everybody sends its part to everybody.
  *
- * One round, n - 1 messages of the own part a member, all from one buffer.  All pairs meet, so the vote is folded in. */
+ * One round, n - 1 messages of the own part a member, all from one buffer.  All pairs meet, so the vote is folded in.
+ */
 #include "comm/collective.h"
 
 static struct part slot_part(const struct collective *work, int member)

@@ -255,8 +255,8 @@ static enum status check_slabs(const struct group *group, struct collective *wor
                      axis);
 }
 
-enum status group_all_reduce_sum(struct group *group, struct tensor *send, struct tensor *recv,
-                                 struct completion **ret, struct error *err)
+enum status group_all_reduce_sum(struct group *group, struct tensor *send, struct tensor *recv, struct completion **ret,
+                                 struct error *err)
 {
     struct collective *work = NULL;
     char one[160];
@@ -314,8 +314,9 @@ static enum status plan_gather(struct group *group, struct collective *work, int
         return st;
     own = work->send->shape.dim[axis];
     if (work->send != work->recv && own != counts[work->rank])
-        return error_set(err, STATUS_INVALID, "group %s: member %d sends %" PRIu64 " along axis %d, its count is %" PRIu64,
-                         group->spec.name, work->rank, own, axis, counts[work->rank]);
+        return error_set(err, STATUS_INVALID,
+                         "group %s: member %d sends %" PRIu64 " along axis %d, its count is %" PRIu64, group->spec.name,
+                         work->rank, own, axis, counts[work->rank]);
     st = digest_counts(counts, work->size, &work->count_digest, err);
     if (work->size <= DIRECT_MEMBERS) {
         work->algorithm = &gather_direct;
@@ -392,8 +393,8 @@ static enum status plan_alltoall(struct group *group, struct collective *work, i
 }
 
 enum status group_variable_all_to_all(struct group *group, struct tensor *send, struct tensor *recv, int axis,
-                                      const uint64_t *send_counts, const uint64_t *recv_counts,
-                                      struct completion **ret, struct error *err)
+                                      const uint64_t *send_counts, const uint64_t *recv_counts, struct completion **ret,
+                                      struct error *err)
 {
     struct collective *work = NULL;
     enum status st = prepare(group, OPERATION_VARIABLE_ALL_TO_ALL, send, recv, &work, err);

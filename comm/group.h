@@ -22,10 +22,11 @@ int group_size(const struct group *group);
 /* recv = sum over members of send, elementwise, added by the balanced tree over member order (left half gets the
  * first half rounded up).  f16 and bf16 are summed in f32 and rounded once; integers wrap; bool is refused.  Equal
  * shapes everywhere.  send may be recv (in place). */
-enum status group_all_reduce_sum(struct group *group, struct tensor *send, struct tensor *recv,
-                                 struct completion **ret, struct error *err);
+enum status group_all_reduce_sum(struct group *group, struct tensor *send, struct tensor *recv, struct completion **ret,
+                                 struct error *err);
 
-/* recv = concatenation of every member's send along axis, in member order; equal shapes. */
+/* recv = concatenation of every member's send along axis, in member order; equal shapes.  In place: send is recv, and
+ * holds the own part in its slot. */
 enum status group_all_gather_even(struct group *group, struct tensor *send, struct tensor *recv, int axis,
                                   struct completion **ret, struct error *err);
 
@@ -35,8 +36,8 @@ enum status group_all_gather_uneven(struct group *group, struct tensor *send, st
 
 /* Send send_counts[i] extents along axis to member i (in order), receive recv_counts[i] from it.  Copied. */
 enum status group_variable_all_to_all(struct group *group, struct tensor *send, struct tensor *recv, int axis,
-                                      const uint64_t *send_counts, const uint64_t *recv_counts,
-                                      struct completion **ret, struct error *err);
+                                      const uint64_t *send_counts, const uint64_t *recv_counts, struct completion **ret,
+                                      struct error *err);
 
 /* tensor of member root (an index, not a world rank) to everybody. */
 enum status group_broadcast(struct group *group, struct tensor *tensor, int root, struct completion **ret,

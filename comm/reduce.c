@@ -18,12 +18,12 @@ enum dtype reduce_partial(enum dtype dtype)
     return dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? DTYPE_F32 : dtype;
 }
 
-#define ADD(type) \
-    do { \
-        type *restrict to = left; \
-        const type *restrict from = right; \
-        for (size_t k = 0; k < count; k++) \
-            to[k] = (type)(to[k] + from[k]); \
+#define ADD(type)                                                                                                      \
+    do {                                                                                                               \
+        type *restrict to = left;                                                                                      \
+        const type *restrict from = right;                                                                             \
+        for (size_t k = 0; k < count; k++)                                                                             \
+            to[k] = (type)(to[k] + from[k]);                                                                           \
     } while (0)
 
 void reduce_add(enum dtype partial, void *left, const void *right, size_t count)

@@ -65,8 +65,7 @@ static void dim_range(const struct route_spec *spec, const struct dim_spec *dim,
     *high = *high < spec->extents[dim->extent].high ? *high : spec->extents[dim->extent].high;
 }
 
-static enum status check_tensor_spec(const struct route_spec *spec, const struct tensor_spec *tensor,
-                                     struct error *err)
+static enum status check_tensor_spec(const struct route_spec *spec, const struct tensor_spec *tensor, struct error *err)
 {
     size_t role = strlen(tensor->role);
 
@@ -242,11 +241,10 @@ static enum status check_shape(const struct route *route, int tensor, const stru
         if (extent < 0)
             continue;
         if (fixed[extent] && extents[extent] != shape->dim[i])
-            return error_set(err, STATUS_INVALID,
-                             "route %s, tensor %s: dimension %d is %" PRIu64 ", but %s is %" PRIu64
-                             " elsewhere in the bundle",
-                             route->spec.name, spec->role, i, shape->dim[i], route->spec.extents[extent].name,
-                             extents[extent]);
+            return error_set(
+                err, STATUS_INVALID,
+                "route %s, tensor %s: dimension %d is %" PRIu64 ", but %s is %" PRIu64 " elsewhere in the bundle",
+                route->spec.name, spec->role, i, shape->dim[i], route->spec.extents[extent].name, extents[extent]);
         fixed[extent] = true;
         extents[extent] = shape->dim[i];
     }
@@ -450,11 +448,8 @@ static void hint_receive(const struct completion *completion, struct text *out)
         text_add(out, ", none seen");
 }
 
-static const struct work_kind receive_kind = {.step = step_receive,
-                                              .let_go = let_go_receive,
-                                              .peer = peer_receive,
-                                              .hint = hint_receive,
-                                              .destroy = destroy};
+static const struct work_kind receive_kind = {
+    .step = step_receive, .let_go = let_go_receive, .peer = peer_receive, .hint = hint_receive, .destroy = destroy};
 
 static bool any_free(void *context)
 {
@@ -470,8 +465,11 @@ enum status route_acquire(struct route *route, struct bundle **ret, struct error
         return st;
     session_lock(session);
     st = lane_check(&route->lane, err);
+    if (st == STATUS_OK && !route->free && !route->lane.first)
+        st = error_set(err, STATUS_INVALID, "route %s: the caller holds all of its %d bundles", route->spec.name,
+                       route->spec.depth);
     if (st == STATUS_OK && !route->free)
-        st = session_wait(session, route->lane.first, any_free, route, DEADLINE_NONE, err);
+        st = session_wait(session, &route->lane, any_free, route, DEADLINE_NONE, err);
     if (st == STATUS_OK)
         *ret = &take_free(route)->bundle;
     session_unlock(session);

@@ -23,7 +23,8 @@ const struct route_spec *route_spec(const struct route *route);
  * that does is named), STATUS_NOMEM, STATUS_TIMEOUT (quarantined), the session's first failure. */
 
 /* Sender: take a free bundle of the pool.  Blocks while all are in flight (progressing, under the session's timeout
- * rule).  The caller fills tensors after tensor_reshape; lends until route_send or route_return. */
+ * rule); with none in flight, so that waiting could not help, STATUS_INVALID.  The caller fills tensors after
+ * tensor_reshape; lends until route_send or route_return. */
 enum status route_acquire(struct route *route, struct bundle **ret, struct error *err);
 
 /* Post the bundle (its tensors' present shapes must fit the schema).  Does not block.  Takes bundle, back to the

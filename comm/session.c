@@ -110,17 +110,16 @@ void session_advance(struct session *session)
     }
 }
 
-/* Say what this rank waits for, to whoever asks. */
-static void tell_wait(struct session *session, const struct completion *about, uint64_t since_ns)
+/* Say what this rank waits for, to whoever asks: the oldest work of the lane. */
+static void tell_wait(struct session *session, const struct lane *lane, uint64_t since_ns)
 {
     struct wait_state *wait = &session->wait;
-    const struct lane *lane = about ? about->lane : NULL;
-    const struct completion *head = lane && lane->first ? lane->first : about;
+    const struct completion *head = lane ? lane->first : NULL;
 
     wait->waiting = true;
     wait->since_ns = since_ns;
     wait->peer = -1;
-    if (!about)
+    if (!head)
         return;
     wait->operation = head->operation;
     wait->object_id = lane->id;
@@ -130,19 +129,21 @@ static void tell_wait(struct session *session, const struct completion *about, u
 }
 
 /* The timeout rule has run out: quarantine the work, or poison the session with the cause. */
-static enum status give_up(struct session *session, struct completion *about, struct cause *cause, struct error *err)
+static enum status give_up(struct session *session, struct lane *lane, struct cause *cause, struct error *err)
 {
+    struct completion *head = lane ? lane->first : NULL;
     struct text text = {0};
     enum status st = STATUS_TIMEOUT;
 
-    if (about && about->lane->first && about->lane->first->kind->hint) {
-        about->lane->first->kind->hint(about->lane->first, &text);
-        (void)snprintf(cause->text + strlen(cause->text), sizeof cause->text - strlen(cause->text), "%s",
-                       text_string(&text));
+    if (head && head->kind->hint) {
+        size_t used = strlen(cause->text);
+
+        head->kind->hint(head, &text);
+        (void)snprintf(cause->text + used, sizeof cause->text - used, "%s", text_string(&text));
         text_done(&text);
     }
-    if (session->options.on_timeout == ON_TIMEOUT_QUARANTINE && about) {
-        about->lane->orphan = about;
+    if (session->options.on_timeout == ON_TIMEOUT_QUARANTINE && head) {
+        lane->orphan = head;
         return error_set(err, STATUS_TIMEOUT, "%s", cause->text);
     }
     st = session_poison_cause(session, cause);
@@ -165,8 +166,8 @@ static void pause_wait(struct session *session, uint64_t since_ns, uint64_t now_
     session_lock(session);
 }
 
-static enum status wait_loop(struct session *session, struct completion *about, bool (*over)(void *context),
-                             void *context, uint64_t deadline_ns, struct error *err)
+static enum status wait_loop(struct session *session, struct lane *lane, bool (*over)(void *context), void *context,
+                             uint64_t deadline_ns, struct error *err)
 {
     uint64_t begun = clock_ns();
     uint64_t since = begun;
@@ -190,22 +191,22 @@ static enum status wait_loop(struct session *session, struct completion *about, 
             since = now;
             sleep_ns = FIRST_SLEEP_US * NS_PER_US;
         }
-        tell_wait(session, about, since);
+        tell_wait(session, lane, since);
         if (now - since > PATIENCE_MS * NS_PER_MS && control_expired(session->control, &cause))
-            return give_up(session, about, &cause, err);
+            return give_up(session, lane, &cause, err);
         pause_wait(session, since, now, deadline_ns, &sleep_ns);
     }
 }
 
-enum status session_wait(struct session *session, struct completion *about, bool (*over)(void *context), void *context,
+enum status session_wait(struct session *session, struct lane *lane, bool (*over)(void *context), void *context,
                          uint64_t deadline_ns, struct error *err)
 {
     enum status st;
 
     session->waiters++;
-    tell_wait(session, about, clock_ns());
+    tell_wait(session, lane, clock_ns());
     recorder_state(session->recorder, &session->wait);
-    st = wait_loop(session, about, over, context, deadline_ns, err);
+    st = wait_loop(session, lane, over, context, deadline_ns, err);
     if (!--session->waiters)
         session->wait.waiting = false;
     return st;
@@ -397,15 +398,17 @@ static enum status check_ids(const struct session *session, const struct group_s
 {
     for (size_t i = 0; i < group_count; i++) {
         if (groups[i].id >= session->world_spec.id)
-            return error_set(err, STATUS_OVERFLOW, "group %s: id %" PRIu32 " is above the transport's largest, %" PRIu32,
-                             groups[i].name, groups[i].id, session->world_spec.id - 1);
+            return error_set(err, STATUS_OVERFLOW,
+                             "group %s: id %" PRIu32 " is above the transport's largest, %" PRIu32, groups[i].name,
+                             groups[i].id, session->world_spec.id - 1);
         if (i && groups[i].id <= groups[i - 1].id)
             return error_set(err, STATUS_INVALID, "group %s: ids must rise", groups[i].name);
     }
     for (size_t i = 0; i < route_count; i++) {
         if (routes[i].id >= session->world_spec.id)
-            return error_set(err, STATUS_OVERFLOW, "route %s: id %" PRIu32 " is above the transport's largest, %" PRIu32,
-                             routes[i].name, routes[i].id, session->world_spec.id - 1);
+            return error_set(err, STATUS_OVERFLOW,
+                             "route %s: id %" PRIu32 " is above the transport's largest, %" PRIu32, routes[i].name,
+                             routes[i].id, session->world_spec.id - 1);
         if ((i && routes[i].id <= routes[i - 1].id) ||
             (!i && group_count && routes[i].id <= groups[group_count - 1].id))
             return error_set(err, STATUS_INVALID, "route %s: ids must rise, groups first", routes[i].name);

@@ -25,11 +25,12 @@ struct fault; /* comm/fault.h */
 
 struct session_options {
     uint64_t timeout_ns;         /* a silent or stuck peer while a rank waits */
-    uint64_t startup_timeout_ns; /* consensus, building */
+    uint64_t startup_timeout_ns; /* the same, until the first operation of a group or receipt of a route has ended:
+                                  * consensus, building, loading */
     enum on_timeout on_timeout;
     enum checks checks;
-    bool payload_integrity; /* checksum every payload */
-    const char *run_dir;    /* recorder ring and cause.json; NULL: none.  Copied. */
+    bool payload_integrity;     /* checksum every payload */
+    const char *run_dir;        /* recorder ring and cause.json; NULL: none.  Copied. */
     const struct fault *faults; /* rehearsed faults; borrowed until session_close */
     int fault_count;
     void (*speak)(void *context, const struct cause *cause); /* called by session_settle at the rank that prints the
@@ -104,9 +105,10 @@ struct session_counters {
 };
 struct session_counters session_counters(const struct session *session);
 
-/* Stop the control thread, release groups, routes, transport.  clean (no failure anywhere): collective; blocks until
- * every rank has come, by the timeout rule.  When it fails the session is still open: settle, then close it without
- * clean.  Then nothing waits, MPI is not finalised, and it does not fail. */
+/* Stop the control thread, release groups, routes, transport (and session).  Every completion has been released or
+ * abandoned, every bundle returned.  clean (no failure anywhere): collective; blocks until every rank has come, by the
+ * timeout rule.  When it fails the session is still open: settle, then close it without clean.  Then nothing waits, MPI
+ * is not finalised, and it does not fail. */
 enum status session_close(struct session *session, bool clean, struct error *err);
 
 #endif

@@ -45,7 +45,7 @@ struct session {
 
     struct control *control;
     char *run_dir;             /* own copy; NULL: none */
-    struct recorder *recorder; /* NULL without a run_dir; owned by recorder.c's caller, session_create */
+    struct recorder *recorder; /* NULL without a run_dir; owned */
     struct wait_state wait;    /* what "what do you wait for?" is answered with */
     int waiters;
     bool starting; /* until the first operation of a group or receipt of a route has ended: startup_timeout_ns holds */
@@ -93,10 +93,10 @@ enum status session_failed(struct session *session, struct error *err);
 void session_advance(struct session *session);
 
 /* Wait until over(context) is true: spins up to 50 us, then sleeps in growing steps up to 1 ms without the lock.
- * about is what is waited for, for whoever asks; NULL: nothing in particular.
+ * What is told to whoever asks is the oldest work of the lane (NULL: nothing in particular).
  * STATUS_OK, STATUS_TIMEOUT (deadline_ns passed, or quarantine), or the session's failure (the timeout rule
  * included). */
-enum status session_wait(struct session *session, struct completion *about, bool (*over)(void *context), void *context,
+enum status session_wait(struct session *session, struct lane *lane, bool (*over)(void *context), void *context,
                          uint64_t deadline_ns, struct error *err);
 
 /* A message moved: a sign of life. */

@@ -31,8 +31,9 @@ enum operation operation_from_name(const char *name); /* OPERATION_NONE: no such
 
 /* An ordered set of world ranks.  Member order, never rank order, defines gather order, counts and roots. */
 struct group_spec {
-    uint32_t id;         /* unique among groups and routes of the session; becomes the message tag */
-    const char *name;    /* "tensor/0"; borrowed until session_close */
+    uint32_t id;      /* rising over groups, then routes; the message tag.  Below the transport's largest, which is
+                       * the session's own */
+    const char *name; /* "tensor/0"; borrowed until session_close */
     int size;
     const int *members;  /* [size] world ranks; borrowed until session_close */
     uint32_t operations; /* OPERATION_BIT mask of what may be used */

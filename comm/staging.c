@@ -55,7 +55,7 @@ unsigned char *staging_take(struct staging *staging, size_t bytes)
     struct block *block = NULL;
 
     while (class < CLASSES && class_bytes(class) < bytes)
-        class++;
+        class ++;
     if (class == CLASSES)
         return NULL;
     block = staging->free[class];

@@ -410,12 +410,11 @@ static const char *loopback_describe(const struct transport *transport)
     return transport->world->text;
 }
 
-#define LOOPBACK_SLOTS \
-    .name = "loopback", .open = loopback_open, .close = loopback_close, .rank = loopback_rank, \
-    .size = loopback_size, .max_tag = loopback_max_tag, .max_message = loopback_max_message, .send = loopback_send, \
-    .probe = loopback_probe, .receive = loopback_receive, .test = loopback_test, \
-    .control_send = loopback_control_send, .control_receive = loopback_control_receive, \
-    .describe = loopback_describe
+#define LOOPBACK_SLOTS                                                                                                 \
+    .name = "loopback", .open = loopback_open, .close = loopback_close, .rank = loopback_rank, .size = loopback_size,  \
+    .max_tag = loopback_max_tag, .max_message = loopback_max_message, .send = loopback_send, .probe = loopback_probe,  \
+    .receive = loopback_receive, .test = loopback_test, .control_send = loopback_control_send,                         \
+    .control_receive = loopback_control_receive, .describe = loopback_describe
 
 const struct transport_ops loopback_ops = {LOOPBACK_SLOTS, .teardown = TEARDOWN_NATIVE, .cancel = loopback_cancel};
 

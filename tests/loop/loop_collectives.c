@@ -347,9 +347,9 @@ static enum status exchange_body(struct rank *self)
     struct tensor *back = tensor_of(sample->dtype, sample->ndim, sent);
 
     walk_exchange(sample, send, me, self->size, false);
-    st = finish(group_variable_all_to_all(group, send, recv, sample->axis, send_counts, recv_counts, &completion,
-                                          &self->err),
-                &completion, &self->err);
+    st = finish(
+        group_variable_all_to_all(group, send, recv, sample->axis, send_counts, recv_counts, &completion, &self->err),
+        &completion, &self->err);
     if (st == STATUS_OK) {
         walk_exchange(sample, recv, me, self->size, true);
         st = finish(group_variable_all_to_all(group, recv, back, sample->axis, recv_counts, send_counts, &completion,
@@ -466,9 +466,8 @@ START_TEST(pieces_and_rendezvous_and_lighter_checks_change_nothing)
 
     permute(size, members);
     for (int turn = 0; turn < 3; turn++) {
-        struct ranks ranks = {
-            .loopback = {.max_message = turn == 1 ? 300 : 4096, .eager_bytes = turn == 2 ? 0 : 1000},
-            .session = {.checks = checks[turn], .payload_integrity = turn != 2}};
+        struct ranks ranks = {.loopback = {.max_message = turn == 1 ? 300 : 4096, .eager_bytes = turn == 2 ? 0 : 1000},
+                              .session = {.checks = checks[turn], .payload_integrity = turn != 2}};
         struct sample sum = {.dtype = DTYPE_F32, .elements = turn ? 10007 : 501, .in_place = true};
         struct sample gather = {.dtype = DTYPE_U8, .axis = 1, .ndim = 2, .dims = {7, 0}};
         struct sample broadcast = {.elements = 3000, .root = size - 1};
@@ -544,8 +543,7 @@ static enum status queue_body(struct rank *self)
     for (int i = 0; i < 40; i++) {
         st = finish(st, &completion[i], &self->err);
         if (st == STATUS_OK)
-            EXPECT(((uint32_t *)tensor[i]->data)[7] ==
-                   (i % 2 ? (uint32_t)(i * 100 + 1) : (uint32_t)(i * 300 + 3)));
+            EXPECT(((uint32_t *)tensor[i]->data)[7] == (i % 2 ? (uint32_t)(i * 100 + 1) : (uint32_t)(i * 300 + 3)));
         tensor_release(tensor[i]);
     }
     return st;

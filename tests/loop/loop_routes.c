@@ -22,9 +22,11 @@ static const struct tensor_spec mixed[] = {
 };
 static const struct tensor_spec large[] = {{"block", DTYPE_U8, 1, {{0, 16 << 20, -1}}}};
 
-#define ROUTE(number, a, b, list, count, bundles) \
-    {.id = (number), .name = "route/" #number, .from = (a), .to = (b), .tensor_count = (count), .tensors = (list), \
-     .extent_count = 1, .extents = rows_extent, .depth = (bundles)}
+#define ROUTE(number, a, b, list, count, bundles)                                                                      \
+    {                                                                                                                  \
+        .id = (number), .name = "route/" #number, .from = (a), .to = (b), .tensor_count = (count), .tensors = (list),  \
+        .extent_count = 1, .extents = rows_extent, .depth = (bundles)                                                  \
+    }
 
 static void run(struct ranks *ranks, int size, const struct route_spec *routes, size_t count, rank_body *body)
 {
@@ -153,8 +155,7 @@ START_TEST(every_single_bit_of_a_header_is_guarded)
         atomic_store(&flipped_bit, bit);
         run(&ranks, 2, routes, 1, mixed_body);
         ck_assert_msg(ranks.rank[1].status == STATUS_MISMATCH, "bit %d: %s", bit, status_name(ranks.rank[1].status));
-        ck_assert_msg(strstr(ranks.rank[1].err.text, ": expected ") != NULL, "bit %d: %s", bit,
-                      ranks.rank[1].err.text);
+        ck_assert_msg(strstr(ranks.rank[1].err.text, ": expected ") != NULL, "bit %d: %s", bit, ranks.rank[1].err.text);
     }
 }
 END_TEST

@@ -29,6 +29,8 @@ static void *rank_main(void *context)
     if (self->status == STATUS_OK)
         self->status = ranks->body(self);
     self->closing = session_close(self->session, self->status == STATUS_OK, NULL);
+    if (self->closing != STATUS_OK)
+        (void)session_close(self->session, false, NULL);
     self->session = NULL;
     return NULL;
 }

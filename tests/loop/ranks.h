@@ -27,7 +27,7 @@ struct ranks {
     struct loopback_options loopback;
     bool job_teardown;
     const struct transport_ops *ops; /* another table; NULL: loopback's */
-    struct session_options session; /* 0 timeouts: 20 s */
+    struct session_options session;  /* 0 timeouts: 20 s */
     const struct group_spec *groups;
     size_t group_count;
     const struct route_spec *routes;
@@ -45,10 +45,10 @@ void ranks_run(struct ranks *ranks);
 void ranks_check(const struct ranks *ranks);
 
 /* Inside bodies and inner loops: Check's own assertions write a line each and know of one thread only. */
-#define EXPECT(expression) \
-    do { \
-        if (!(expression)) \
-            ck_abort_msg("not so: %s", #expression); \
+#define EXPECT(expression)                                                                                             \
+    do {                                                                                                               \
+        if (!(expression))                                                                                             \
+            ck_abort_msg("not so: %s", #expression);                                                                   \
     } while (0)
 
 /* Wait and release: what most bodies do with a completion. */
@@ -56,13 +56,15 @@ enum status finish(enum status st, struct completion **completion, struct error 
 
 struct tensor *tensor_of(enum dtype dtype, int ndim, const uint64_t *dims);
 
-#define TENSOR(dtype, ...) \
+#define TENSOR(dtype, ...)                                                                                             \
     tensor_of(dtype, (int)(sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)), (uint64_t[]){__VA_ARGS__})
 
 /* A group of these members with every operation. */
-#define GROUP(number, count, list) \
-    {.id = (number), .name = "group/" #number, .size = (count), .members = (list), .operations = OPERATIONS_ALL, \
-     .dtypes = DTYPES_ALL, .max_bytes = UINT64_C(1) << 40}
+#define GROUP(number, count, list)                                                                                     \
+    {                                                                                                                  \
+        .id = (number), .name = "group/" #number, .size = (count), .members = (list), .operations = OPERATIONS_ALL,    \
+        .dtypes = DTYPES_ALL, .max_bytes = UINT64_C(1) << 40                                                           \
+    }
 
 /* A small repeatable random sequence. */
 static inline uint32_t random_next(uint64_t *state)
