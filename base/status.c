@@ -1,4 +1,5 @@
 /* Names, exit codes and the two ways to write an error's sentence. */
+#define STATUS_DEFINES
 #include "base/status.h"
 
 #include <stdarg.h>
