@@ -76,7 +76,10 @@ enum status session_poison(struct session *session, enum status st, const char *
                           .time_ns = clock_ns() - session->start_ns,
                           .epoch = session->epoch};
 
-    (void)snprintf(cause.text, sizeof cause.text, "%s", text);
+    if (st == STATUS_MISMATCH || session->size == 1)
+        (void)snprintf(cause.text, sizeof cause.text, "%s", text);
+    else
+        (void)snprintf(cause.text, sizeof cause.text, "rank %d: %.1500s", session->rank, text);
     return session_poison_cause(session, &cause);
 }
 
@@ -516,8 +519,8 @@ void session_fail(struct session *session, enum status st, const char *why)
 {
     char text[sizeof session->failure.text];
 
-    /* Another rank may print it: say whose it is. */
-    if (session->size > 1)
+    /* What a caller found names no rank, mismatch or not. */
+    if (session->size > 1 && st == STATUS_MISMATCH)
         (void)snprintf(text, sizeof text, "rank %d: %.2000s", session->rank, why);
     else
         (void)snprintf(text, sizeof text, "%s", why);

@@ -81,7 +81,8 @@ void session_unlock(struct session *session); /* releases it */
  * *ret_skip: report it done without posting it.  STATUS_NOMEM (oom), or the session's first failure. */
 enum status session_admit(struct session *session, bool *ret_skip, struct error *err);
 
-/* Record and spread a failure of this rank; the first wins.  Returns the session's (first) status. */
+/* Record and spread a failure of this rank; the first wins.  Another rank may print it, so this rank is put in front,
+ * but for a mismatch, which names the ranks that it is about.  Returns the session's (first) status. */
 enum status session_poison(struct session *session, enum status st, const char *text);
 
 enum status session_poison_cause(struct session *session, const struct cause *cause);

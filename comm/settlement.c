@@ -15,8 +15,8 @@
 
 #define SETTLE_NS (2 * NS_PER_S)
 #define VERDICT_NS (1 * NS_PER_S)
-/* In milliseconds.  The speaker's verdict must leave; the others stay longer, so that it has printed the cause before a
- * starter that sees the first of them end kills the rest. */
+/* In milliseconds.  The speaker's verdict must leave; the others stay longer, so that it has written cause.json before
+ * a starter that sees the first of them end kills the rest. */
 enum { SPEAKER_LINGERS = 100, LISTENER_LINGERS = 600 };
 
 static void send_claim(struct control *control, enum control_kind kind, const struct claim *claim)
