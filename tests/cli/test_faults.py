@@ -1,0 +1,291 @@
+"""Damaged frames, dead, stopped, late and silent ranks: every rank ends in time, one cause names the culprit.
+
+usage: test_faults.py [frames|ranks|signals]      without: all
+"""
+
+import concurrent.futures
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+import expecting
+from expecting import running
+
+LLAMA = os.path.join(running.TINY, "llama")
+TIMEOUT, STARTUP = 3, 6  # seconds, of the topologies here
+GRACE = 10               # what the product promises beyond the timeout
+PROMPTS = ["t", "there is a line"]
+tally = running.Tally()
+folder = tempfile.mkdtemp(prefix="ferry-faults-")
+
+
+def topology(name, mesh, prompts=None, model=LLAMA, new=4, **communication):
+    return running.write_topology(
+        folder, name, mesh,
+        {"model": model, "prompts": prompts or PROMPTS, "max_new_tokens": new, "ignore_eos": True},
+        communication={"timeout": "%ds" % TIMEOUT, "startup_timeout": "%ds" % STARTUP, **communication})
+
+
+def run(mesh, faults, name="job", arguments=(), **keys):
+    path = topology("%s-%s" % (name, "-".join("%s%d" % pair for pair in sorted(mesh.items()))), mesh, **keys)
+    options = [word for fault in faults for word in ("--fault", fault)]
+    return running.mpirun(running.world(mesh), ["run", path, "--json"] + options + list(arguments), timeout=60)
+
+
+def tokens(result):
+    return [o["tokens"] for o in result.objects()] if result.code == 0 else None
+
+
+def together(workers, jobs):
+    """Run the jobs, some at a time: most of them wait for a timeout."""
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        for done in [pool.submit(*job) for job in jobs]:
+            done.result()
+
+
+# ---- damaged frames ------------------------------------------------------------------------------------
+
+# The header as docs/frame.md lays it out: offset of each field's lowest byte, and its name in a message.
+FIELDS = [(0, "magic"), (4, "version"), (6, "flags"), (8, "header bytes"), (12, "kind"), (16, "session digest"),
+          (24, "object id"), (28, "operation"), (32, "sender"), (36, "round"), (40, "piece"), (44, "piece count"),
+          (48, "sequence"), (56, "epoch"), (64, "send count"), (72, "receive count"), (80, "schema digest"),
+          (88, "role ordinal"), (90, "role count"), (92, "dtype"), (94, "ndim")]
+FIELDS += [(96 + 8 * i, "extent %d" % i) for i in range(8)]
+FIELDS += [(160, "payload bytes"), (168, "payload checksum"), (184, "role length"), (188, "root"), (192, "role"),
+           (255, "padding byte 255")]
+CHECKSUM = 176
+FORWARD = 8  # the second pass of two stages: rank 0 sends over forward/0-1 in it
+
+
+def flipped(rank, operation, byte, field, resealed, where):
+    """where: how the message names route or group and the two ranks."""
+    kind = "flip:%d%s" % (byte, ":resealed" if resealed else "")
+    result = run({"pipeline": 2}, ["rank=%d,op=%d,kind=%s" % (rank, operation, kind)])
+    name = "%s of rank %d, %s%s" % (where.split(" ")[0], rank, field, ", resealed" if resealed else "")
+    expecting.failure(tally, "a damaged frame: " + name, result, "mismatch", where,
+                      r"%s: expected \S.*?, got \S" % re.escape(field), within=GRACE)
+    tally.check(not result.out, "a damaged frame delivers nothing: " + name, result.summary())
+
+
+def unharmed(name, result, reference):
+    if expecting.success(tally, name, result):
+        tally.check(tokens(result) == tokens(reference), name + ": the same tokens", result.summary())
+
+
+def test_frames():
+    reference = run({"pipeline": 2}, [])
+    expecting.success(tally, "the job without a fault", reference)
+    forward = r"route forward/0-1 \(rank 0 to rank 1\)"
+    back = r"route token/1-0 \(rank 1 to rank 0\)"
+    vote = r"group world/0 \(rank 1 to rank 0\)"
+    jobs = [(flipped, 0, FORWARD, byte, field, resealed, forward) for byte, field in FIELDS
+            for resealed in (False, True)]
+    jobs.append((flipped, 0, FORWARD, CHECKSUM, "header checksum", False, forward))
+    for byte, field in FIELDS:
+        if field in ("session digest", "sequence", "epoch", "dtype", "extent 0"):
+            jobs += [(flipped, 1, FORWARD, byte, field, resealed, back) for resealed in (False, True)]
+        if field in ("operation", "round", "sequence", "object id", "root"):
+            jobs += [(flipped, 1, vote_operation(), byte, field, resealed, vote) for resealed in (False, True)]
+    together(2, jobs)
+    result = run({"pipeline": 2}, ["rank=0,op=%d,kind=flip:%d:resealed" % (FORWARD, CHECKSUM)])
+    unharmed("a flipped checksum that is computed again", result, reference)
+    for byte in (256, 300):
+        result = run({"pipeline": 2}, ["rank=0,op=%d,kind=flip:%d:resealed" % (FORWARD, byte)], name="payload",
+                     integrity="payload")
+        expecting.failure(tally, "a damaged payload, byte %d" % byte, result, "mismatch", forward, r"payload checksum",
+                          within=GRACE)
+        tally.check(not result.out, "a damaged payload delivers nothing, byte %d" % byte, result.summary())
+    result = run({"pipeline": 2}, [], name="payload", integrity="payload")
+    unharmed("payloads with checksums", result, reference)
+
+
+VOTE = []
+
+
+def vote_operation():
+    """An operation of rank 1 from which on its next frame is the vote: found by trying."""
+    if not VOTE:
+        for operation in range(5, 30):
+            result = run({"pipeline": 2}, ["rank=1,op=%d,kind=flip:48" % operation])
+            if re.search(r"failure_agreement", result.err):
+                VOTE.append(operation)
+                break
+        tally.check(VOTE, "a vote of rank 1 can be damaged")
+    return VOTE[0] if VOTE else 10
+
+
+# ---- ranks that die, stop, are late, skip, send less, have no memory -----------------------------------
+
+
+def count_operations(mesh, rank):
+    """How many operations a run has: the lowest that no fault can happen in."""
+    low, high = 8, 128
+    while low < high:
+        middle = (low + high) // 2
+        if run(mesh, ["rank=%d,op=%d,kind=oom" % (rank, middle)]).code == 0:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+# A rank that skips a vote takes it for one against.
+KINDS = {"kill": ["lost"], "stop": ["timeout"], "skip": ["timeout", "mismatch", "lost"], "short": ["mismatch"],
+         "oom": ["environment"]}
+
+
+def faulty(mesh, rank, operation, kind, phase, reference):
+    result = run(mesh, ["rank=%d,op=%d,kind=%s" % (rank, operation, kind)])
+    name = "%s of rank %d in operation %d (%s) of %s" % (kind, rank, operation, phase, mesh)
+    limit = GRACE + (STARTUP if operation < 5 else TIMEOUT)
+    expecting.failure(tally, name, result, KINDS[kind], r"\brank %d\b" % rank, within=limit)
+    delivered = tokens(reference)
+    tally.check(all(o["tokens"] == delivered[o["prompt"]] for o in result.objects()),
+                name + ": nothing wrong is delivered", result.summary())
+
+
+def late(mesh, rank, operation, seconds, reference):
+    result = run(mesh, ["rank=%d,op=%d,kind=delay:%ds" % (rank, operation, seconds)])
+    name = "rank %d is %d s late in operation %d of %s" % (rank, seconds, operation, mesh)
+    if seconds < TIMEOUT:
+        unharmed(name, result, reference)
+    else:
+        expecting.failure(tally, name, result, "timeout", r"\brank %d\b" % rank, r"timeout %d\.0 s" % TIMEOUT,
+                          within=TIMEOUT + GRACE)
+
+
+def test_ranks():
+    mesh, square = {"pipeline": 2}, {"pipeline": 2, "tensor": 2}
+    reference = run(mesh, [])
+    squared = run(square, [])
+    expecting.success(tally, "the job on 2 ranks", reference)
+    expecting.success(tally, "the job on 4 ranks", squared)
+    last = count_operations(mesh, 1)
+    phases = [(0, "consensus"), (1, "consensus"), (3, "loading"), (6, "first step"), (13, "a later step"),
+              (last - 4, "the end"), (last - 2, "the summary"), (last - 1, "closing")]
+    jobs = [(faulty, mesh, 1, operation, kind, phase, reference) for operation, phase in phases for kind in KINDS]
+    for kind in KINDS:
+        jobs.append((faulty, mesh, 0, 9, kind, "a step", reference))
+        jobs.append((faulty, square, 3, 20, kind, "a step", squared))
+    for operation in (3, 9):
+        jobs.append((late, mesh, 1, operation, 1, reference))
+    jobs.append((late, mesh, 1, 9, 7, reference))
+    jobs.append((late, square, 2, 20, 1, squared))
+    together(3, jobs)
+
+
+# ---- signals from outside ------------------------------------------------------------------------------
+
+
+def start_long(name, mesh=None, arguments=(), **keys):
+    """A generation of several seconds that has begun: its text streams."""
+    mesh = mesh or {"pipeline": 2}
+    keys = {"model": running.KJV, "prompts": ["In the beginning", "And it came to pass"], "new": 400, **keys}
+    path = topology(name, mesh, **keys)
+    job = running.Run(running.mpirun_command(running.world(mesh), ["run", path] + list(arguments)))
+    began = job.until(lambda: len(job.text()) > 40)
+    tally.check(began, name + ": the generation has begun", job.text(job.err))
+    return job
+
+
+def end_after(job, what):
+    """Do what to the job; the result's seconds count from here."""
+    before = time.monotonic()
+    what(job)
+    result = job.finish(60)
+    result.seconds = time.monotonic() - before
+    return result
+
+
+def send(number, rank, whom=1):
+    return lambda job: os.kill(job.ranks()[rank][whom], number)
+
+
+def test_signals():
+    jobs = []
+
+    def case(function):
+        jobs.append((function,))
+
+    @case
+    def killed():  # B43
+        for number, word in ((signal.SIGKILL, "SIGKILL"), (signal.SIGSEGV, "SIGSEGV"), (signal.SIGTERM, "SIGTERM")):
+            result = end_after(start_long("worker-" + word.lower()), send(number, 1))
+            expecting.failure(tally, "B43 %s to a worker" % word, result, "lost", r"rank 1\b.*%s" % word)
+
+    @case
+    def cause_file():
+        where = os.path.join(folder, "runs-of-one")
+        job = start_long("cause", {"pipeline": 2, "tensor": 2}, ["--set", "run_dir=" + where])
+        result = end_after(job, send(signal.SIGKILL, 3))
+        expecting.failure(tally, "SIGKILL to one of four workers", result, "lost", r"rank 3\b.*SIGKILL",
+                          r"last operation: \w+ on \S+/\d")
+        found = [os.path.join(at, name) for at, _, names in os.walk(where) for name in names if name == "cause.json"]
+        if tally.check(len(found) == 1, "the run's folder has one cause.json", result.summary()):
+            with open(found[0], encoding="utf-8") as file:
+                cause = json.load(file)
+            tally.check(cause["rank"] == 3 and cause["exit_code"] == 8 and "SIGKILL" in cause["text"],
+                        "cause.json says the same", json.dumps(cause))
+
+    @case
+    def stopped():  # B174
+        result = end_after(start_long("worker-stop"), send(signal.SIGSTOP, 1))
+        expecting.failure(tally, "B174 SIGSTOP to a worker for good", result, "timeout", r"rank 1 has been silent",
+                          r"step \d+", within=TIMEOUT + GRACE)
+
+    @case
+    def stopped_for_a_while():  # B174, B171
+        quiet = ["--quiet"]
+        reference = start_long("reference", arguments=quiet).finish(60)
+
+        def pause(job):
+            pid = job.ranks()[1][1]
+            for _ in range(2):
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(TIMEOUT / 2)
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(0.2)
+
+        result = end_after(start_long("worker-pause", arguments=quiet), pause)
+        if expecting.success(tally, "B174 SIGSTOP for less than the timeout", result):
+            tally.check(result.out == reference.out and result.out, "B174 and the same text",
+                        result.summary() + reference.summary())
+
+    @case
+    def keeper_killed():
+        result = end_after(start_long("keeper-kill"), send(signal.SIGKILL, 1, 0))
+        tally.check(result.code not in (0, running.OUTLIVED) and result.seconds < GRACE and not result.left,
+                    "SIGKILL to a keeper ends its worker and the job", result.summary())
+
+    @case
+    def mpirun_ended():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            result = end_after(start_long("mpirun-%d" % number), lambda job: os.kill(job.process.pid, number))
+            wrong = [] if 1 <= result.code <= 125 else ["code %s" % result.code]
+            wrong += [] if result.seconds < GRACE else ["%.1f s" % result.seconds]
+            wrong += ["left %s" % result.left] if result.left else []
+            wrong += ["%d causes" % expecting.causes(result)] if expecting.causes(result) else []
+            tally.check(not wrong, "signal %d to mpirun" % number, "%s\n%s" % (wrong, result.summary()))
+
+    @case
+    def mpirun_killed():
+        result = end_after(start_long("mpirun-kill"), lambda job: os.kill(job.process.pid, signal.SIGKILL))
+        tally.check(not result.left, "SIGKILL to mpirun leaves no process", result.summary())
+
+    together(2, jobs)
+
+
+def main():
+    parts = {"frames": test_frames, "ranks": test_ranks, "signals": test_signals}
+    for name in sys.argv[1:] or parts:
+        parts[name]()
+    shutil.rmtree(folder)
+    tally.finish()
+
+
+main()
