@@ -98,7 +98,7 @@ static enum status turn(struct consensus *consensus, int peer, uint64_t *sleep_n
         (void)late(consensus, peer);
     session_unlock(session);
     clock_sleep_ns(*sleep_ns);
-    *sleep_ns = *sleep_ns < NS_PER_MS ? *sleep_ns * 2 : NS_PER_MS;
+    *sleep_ns = *sleep_ns < 4 * NS_PER_MS ? *sleep_ns * 2 : 4 * NS_PER_MS;
     session_lock(session);
     return session_failed(session, err);
 }

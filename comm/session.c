@@ -24,6 +24,8 @@ enum {
     SPIN_US = 50,       /* of a wait, before it sleeps */
     FIRST_SLEEP_US = 5, /* then doubled up to */
     LAST_SLEEP_US = 1000,
+    LONG_SLEEP_US = 4000, /* of a wait that has lasted LONG_WAIT times as long: it is late by a 64th at most */
+    LONG_WAIT = 64,
     PATIENCE_MS = 5 /* of a wait, before it looks at the timeout rule */
 };
 
@@ -160,11 +162,17 @@ static void pause_wait(struct session *session, uint64_t since_ns, uint64_t now_
 {
     bool spin = now_ns - since_ns < SPIN_US * NS_PER_US;
     uint64_t left = deadline_ns - now_ns;
+    uint64_t most_ns = (now_ns - since_ns) / LONG_WAIT;
+
+    if (most_ns < LAST_SLEEP_US * NS_PER_US)
+        most_ns = LAST_SLEEP_US * NS_PER_US;
+    if (most_ns > LONG_SLEEP_US * NS_PER_US)
+        most_ns = LONG_SLEEP_US * NS_PER_US;
 
     session_unlock(session);
     if (!spin) {
         clock_sleep_ns(*sleep_ns < left ? *sleep_ns : left);
-        *sleep_ns = *sleep_ns * 2 < LAST_SLEEP_US * NS_PER_US ? *sleep_ns * 2 : LAST_SLEEP_US * NS_PER_US;
+        *sleep_ns = *sleep_ns * 2 < most_ns ? *sleep_ns * 2 : most_ns;
     }
     session_lock(session);
 }
