@@ -118,7 +118,8 @@ class Run:
 
     def text(self, file=None):
         """What has come on standard output (or self.err) so far."""
-        return os.pread((file or self.out).fileno(), 1 << 24, 0).decode(errors="replace")
+        number = (file or self.out).fileno()
+        return os.pread(number, os.fstat(number).st_size, 0).decode(errors="replace")
 
     def until(self, ready, timeout=30):
         """Wait until ready() is true; False when the run ended or the time was up before."""
