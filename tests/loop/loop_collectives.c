@@ -166,6 +166,52 @@ START_TEST(sum_is_the_balanced_tree_over_member_order_on_every_member)
 }
 END_TEST
 
+/* B161: values whose order of adding shows at once, in sizes on both sides of each limit, ten times. */
+static enum status cancelling_body(struct rank *self)
+{
+    static const float values[] = {1e8f, 1.0f, -1e8f, 1e-3f};
+    const struct sample *sample = self->context;
+    struct group *group = session_group(self->session, 1);
+    struct tensor *send = TENSOR(DTYPE_F32, sample->elements);
+    struct tensor *recv = TENSOR(DTYPE_F32, sample->elements);
+    enum status st = STATUS_OK;
+
+    for (uint64_t k = 0; k < sample->elements; k++)
+        ((float *)send->data)[k] = values[((uint64_t)group_rank(group) + k) % 4];
+    for (int turn = 0; turn < 10 && st == STATUS_OK; turn++) {
+        struct completion *completion = NULL;
+
+        st = finish(group_all_reduce_sum(group, send, recv, &completion, &self->err), &completion, &self->err);
+        for (uint64_t k = 0; k < sample->elements && st == STATUS_OK; k++) {
+            float in[MOST];
+            float expected = 0;
+
+            for (int i = 0; i < self->size; i++)
+                in[i] = values[((uint64_t)i + k) % 4];
+            expected = tree_f32(in, self->size);
+            EXPECT(!memcmp(&expected, (float *)recv->data + k, sizeof expected));
+        }
+    }
+    tensor_release(send);
+    tensor_release(recv);
+    return st;
+}
+
+START_TEST(sum_has_the_same_bits_on_every_rank_and_repeat)
+{
+    static const uint64_t elements[] = {1, 4, 8192, 8193, 70000};
+    int size = size_table[_i];
+    int members[MOST];
+
+    permute(size, members);
+    for (size_t e = 0; e < sizeof elements / sizeof elements[0]; e++) {
+        struct sample sample = {.elements = elements[e]};
+
+        run_sized(size, members, &sample, cancelling_body, NULL);
+    }
+}
+END_TEST
+
 /* Byte k of a member's part of a gather. */
 static unsigned char gather_byte(int member, size_t k)
 {
@@ -372,7 +418,7 @@ START_TEST(all_to_all_there_and_back_is_the_identity_for_every_pattern)
     uint64_t state = 99 + (uint64_t)size;
 
     permute(size, members);
-    for (int pattern = 0; pattern < 4 + 50 / size; pattern++) {
+    for (int pattern = 0; pattern < 4 + (size == 4 ? 50 : 50 / size); pattern++) {
         struct sample sample = {.dtype = DTYPE_I32, .axis = pattern % 3, .ndim = 3, .dims = {2, 3, 2}};
 
         for (int i = 0; i < size; i++) {
@@ -603,6 +649,7 @@ int main(void)
 
     tcase_set_timeout(all, 120);
     tcase_add_loop_test(all, sum_is_the_balanced_tree_over_member_order_on_every_member, 0, SIZES);
+    tcase_add_loop_test(all, sum_has_the_same_bits_on_every_rank_and_repeat, 0, 4);
     tcase_add_loop_test(all, even_gather_concatenates_in_member_order_on_any_axis, 0, SIZES);
     tcase_add_test(all, uneven_gather_on_a_middle_axis_with_a_zero);
     tcase_add_test(all, uneven_gather_of_416_0_560_1_is_exact);

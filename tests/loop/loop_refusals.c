@@ -94,7 +94,6 @@ START_TEST(different_sizes_are_named_and_nothing_is_touched)
 }
 END_TEST
 
-/* B161-like: equal bytes of different dtypes. */
 static enum status other_dtype_body(struct rank *self)
 {
     struct group *group = session_group(self->session, 1);
@@ -252,7 +251,7 @@ static enum status nothing_body(struct rank *self)
     return STATUS_OK;
 }
 
-/* B34 begins here: an id is a tag, and the transport's largest tag is known. */
+/* An id is a tag, and the transport says which is the largest. */
 START_TEST(impossible_groups_are_refused)
 {
     static const int twice[] = {0, 1, 0};
