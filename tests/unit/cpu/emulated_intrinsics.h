@@ -74,7 +74,8 @@ struct emulated_ints {
 #define _mm256_maskz_loadu_epi16 emulated_load_u16
 #define _mm_test_epi8_mask emulated_test_bytes
 
-#define EMULATED static inline __attribute__((unused))
+/* Not inlined: hundreds of uses a kernel make the compiler slow. */
+#define EMULATED static __attribute__((noinline, unused))
 
 EMULATED struct emulated_floats emulated_set1(float value)
 {

@@ -11,7 +11,7 @@
 #include "tests/unit/cpu/paths.h"
 #include "tests/unit/cpu/reference.h"
 
-enum { MAX_HEADS = 9, CONTEXT = 320, REQUESTS = 2 };
+enum { MAX_HEADS = 9, CONTEXT = 320, REQUESTS = 2, MAX_THREADS = 3, MAX_RUNS = 24 };
 
 struct model {
     uint32_t heads;
@@ -49,14 +49,22 @@ struct history {
     uint32_t length;
 };
 
+/* One path with some threads, and its own caches. */
+struct run {
+    struct compute *compute;
+    const char *path;
+    void *cache[REQUESTS];
+};
+
 struct bench {
     const struct model *model;
     float *cos; /* [CONTEXT, head_dim / 2] */
     float *sin;
     struct history history[REQUESTS];
-    void *cache[REQUESTS];
+    struct run runs[MAX_RUNS];
+    int run_count;
     struct rows rows;
-    float *expected;
+    float *expected; /* computed once, compared with every run */
 };
 
 static float *random_floats(struct random *random, size_t count)
@@ -68,22 +76,39 @@ static float *random_floats(struct random *random, size_t count)
     return values;
 }
 
+static void open_run(struct bench *bench, int path, int threads)
+{
+    size_t bytes = cpu_compute.cache_bytes(bench->model->kv_heads, bench->model->head_dim, CONTEXT);
+    struct run *run = &bench->runs[bench->run_count];
+
+    run->compute = paths_open(path, threads);
+    if (!run->compute)
+        return;
+    ck_assert_int_lt(++bench->run_count, MAX_RUNS);
+    run->path = paths_name(path);
+    for (int r = 0; r < REQUESTS; r++) {
+        run->cache[r] = aligned_alloc(64, bytes);
+        /* Whatever an unwritten cache holds must not matter. */
+        memset(run->cache[r], 0xff, bytes);
+    }
+}
+
 static void bench_open(struct bench *bench, const struct model *model)
 {
     struct random random = {17};
-    size_t half = model->head_dim / 2;
-    size_t bytes = cpu_compute.cache_bytes(model->kv_heads, model->head_dim, CONTEXT);
+    size_t floats = (size_t)CONTEXT * model->kv_heads * model->head_dim;
 
     memset(bench, 0, sizeof *bench);
     bench->model = model;
-    bench->cos = random_floats(&random, CONTEXT * half);
-    bench->sin = random_floats(&random, CONTEXT * half);
+    bench->cos = random_floats(&random, CONTEXT * model->head_dim / 2);
+    bench->sin = random_floats(&random, CONTEXT * model->head_dim / 2);
     for (int r = 0; r < REQUESTS; r++) {
-        bench->history[r].keys = malloc(CONTEXT * model->kv_heads * model->head_dim * sizeof(float));
-        bench->history[r].values = malloc(CONTEXT * model->kv_heads * model->head_dim * sizeof(float));
-        bench->cache[r] = aligned_alloc(64, bytes);
-        /* Whatever an unwritten cache holds must not matter. */
-        memset(bench->cache[r], 0xff, bytes);
+        bench->history[r].keys = malloc(floats * sizeof(float));
+        bench->history[r].values = malloc(floats * sizeof(float));
+    }
+    for (int path = 0; path < paths_count(); path++) {
+        for (int threads = 1; threads <= MAX_THREADS; threads++)
+            open_run(bench, path, threads);
     }
 }
 
@@ -92,8 +117,11 @@ static void bench_close(struct bench *bench)
     for (int r = 0; r < REQUESTS; r++) {
         free(bench->history[r].keys);
         free(bench->history[r].values);
-        free(bench->cache[r]);
+        for (int i = 0; i < bench->run_count; i++)
+            free(bench->runs[i].cache[r]);
     }
+    for (int i = 0; i < bench->run_count; i++)
+        cpu_compute.close(bench->runs[i].compute);
     free(bench->cos);
     free(bench->sin);
 }
@@ -124,7 +152,31 @@ static void reference_row(struct bench *bench, struct history *history, size_t r
     }
 }
 
-static void advance(struct bench *bench, struct compute *compute, const char *path, size_t step)
+static void check_run(struct bench *bench, const struct run *run, struct segment *segments, size_t step)
+{
+    const struct model *m = bench->model;
+    size_t floats = bench->rows.count * m->heads * m->head_dim;
+    struct attention attention = {
+        .q = bench->rows.q, .ldq = (size_t)m->heads * m->head_dim,
+        .k = bench->rows.k, .ldk = (size_t)m->kv_heads * m->head_dim,
+        .v = bench->rows.v, .ldv = (size_t)m->kv_heads * m->head_dim,
+        .out = bench->rows.out, .ldo = (size_t)m->heads * m->head_dim,
+        .heads = m->heads, .kv_heads = m->kv_heads, .kv_of_head = m->kv_of_head, .head_dim = m->head_dim,
+        .scale = 1.0f / sqrtf((float)m->head_dim), .rope_pairs = m->pairs, .rope_cos = bench->cos,
+        .rope_sin = bench->sin, .context = CONTEXT, .segments = segments, .segment_count = REQUESTS};
+
+    for (int r = 0; r < REQUESTS; r++)
+        segments[r].cache = run->cache[r];
+    memset(bench->rows.out, 0xff, floats * sizeof(float));
+    cpu_compute.attend(run->compute, &attention);
+    size_t differs = first_difference(bench->rows.out, bench->expected, floats);
+
+    ck_assert_msg(differs == floats, "%s heads %u/%u of %u, step %zu: float %zu is %a for %a", run->path, m->heads,
+                  m->kv_heads, m->head_dim, step, differs, (double)bench->rows.out[differs % floats],
+                  (double)bench->expected[differs % floats]);
+}
+
+static void advance(struct bench *bench, size_t step)
 {
     const struct model *m = bench->model;
     struct random random = {step + 99};
@@ -132,7 +184,7 @@ static void advance(struct bench *bench, struct compute *compute, const char *pa
     uint32_t row = 0;
 
     for (uint32_t r = 0; r < REQUESTS; r++) {
-        segments[r] = (struct segment){row, chunk[step][r], bench->history[r].length, bench->cache[r]};
+        segments[r] = (struct segment){row, chunk[step][r], bench->history[r].length, NULL};
         row += chunk[step][r];
     }
     size_t floats = (size_t)row * m->heads * m->head_dim;
@@ -145,21 +197,8 @@ static void advance(struct bench *bench, struct compute *compute, const char *pa
         for (uint32_t t = 0; t < segments[r].count; t++)
             reference_row(bench, &bench->history[r], segments[r].row + t);
     }
-    struct attention attention = {
-        .q = bench->rows.q, .ldq = (size_t)m->heads * m->head_dim,
-        .k = bench->rows.k, .ldk = (size_t)m->kv_heads * m->head_dim,
-        .v = bench->rows.v, .ldv = (size_t)m->kv_heads * m->head_dim,
-        .out = bench->rows.out, .ldo = (size_t)m->heads * m->head_dim,
-        .heads = m->heads, .kv_heads = m->kv_heads, .kv_of_head = m->kv_of_head, .head_dim = m->head_dim,
-        .scale = 1.0f / sqrtf((float)m->head_dim), .rope_pairs = m->pairs, .rope_cos = bench->cos,
-        .rope_sin = bench->sin, .context = CONTEXT, .segments = segments, .segment_count = REQUESTS};
-
-    cpu_compute.attend(compute, &attention);
-    size_t differs = first_difference(bench->rows.out, bench->expected, floats);
-
-    ck_assert_msg(differs == floats, "%s heads %u/%u of %u, step %zu: float %zu is %a for %a", path, m->heads,
-                  m->kv_heads, m->head_dim, step, differs, (double)bench->rows.out[differs % floats],
-                  (double)bench->expected[differs % floats]);
+    for (int i = 0; i < bench->run_count; i++)
+        check_run(bench, &bench->runs[i], segments, step);
     free(bench->rows.q);
     free(bench->rows.k);
     free(bench->rows.v);
@@ -169,20 +208,12 @@ static void advance(struct bench *bench, struct compute *compute, const char *pa
 
 START_TEST(attention_has_the_bits_of_the_reference_at_every_position)
 {
-    for (int path = 0; path < paths_count(); path++) {
-        for (int threads = 1; threads <= 3; threads++) {
-            struct compute *compute = paths_open(path, threads);
-            struct bench bench;
+    struct bench bench;
 
-            if (!compute)
-                continue;
-            bench_open(&bench, &models[_i]);
-            for (size_t step = 0; step < sizeof chunk / sizeof *chunk; step++)
-                advance(&bench, compute, paths_name(path), step);
-            bench_close(&bench);
-            cpu_compute.close(compute);
-        }
-    }
+    bench_open(&bench, &models[_i]);
+    for (size_t step = 0; step < sizeof chunk / sizeof *chunk; step++)
+        advance(&bench, step);
+    bench_close(&bench);
 }
 END_TEST
 
