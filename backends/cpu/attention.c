@@ -145,8 +145,16 @@ static void score_tile(const struct attention_job *job, const struct query_tile 
     size_t common = (size_t)tile->segment->position + tile->token + 1;
     size_t heads = tile->group.count;
     const float *keys = cache_keys(job, tile->segment, tile->group.kv);
-    struct tile call = {.panel = keys, .stride = job->width, .rows = common, .x = query, .ldx = job->width,
-                        .tokens = tile->vectors, .cols = job->width, .first = true, .last = true, .y = scores,
+    struct tile call = {.panel = keys,
+                        .stride = job->width,
+                        .rows = common,
+                        .x = query,
+                        .ldx = job->width,
+                        .tokens = tile->vectors,
+                        .cols = job->width,
+                        .first = true,
+                        .last = true,
+                        .y = scores,
                         .ldy = tile->ld_scores};
 
     job->compute->kernels->tile(&call);
@@ -166,8 +174,15 @@ static void mix_tile(const struct attention_job *job, const struct query_tile *t
     size_t common = (size_t)tile->segment->position + tile->token + 1;
     size_t heads = tile->group.count;
     const float *values = cache_values(job, tile->segment, tile->group.kv);
-    struct mix call = {.weight = scores, .ldw = tile->ld_scores, .rows = tile->vectors, .value = values,
-                       .ldv = job->width, .count = common, .width = job->width, .out = mixed, .ldo = job->width};
+    struct mix call = {.weight = scores,
+                       .ldw = tile->ld_scores,
+                       .rows = tile->vectors,
+                       .value = values,
+                       .ldv = job->width,
+                       .count = common,
+                       .width = job->width,
+                       .out = mixed,
+                       .ldo = job->width};
 
     memset(mixed, 0, tile->vectors * job->width * sizeof *mixed);
     job->compute->kernels->mix(&call);
@@ -194,8 +209,8 @@ static void attend_tile(const struct attention_job *job, struct scratch *scratch
     load_queries(job, tile, scratch->query);
     score_tile(job, tile, scratch->query, scratch->scores);
     for (size_t i = 0; i < tile->vectors; i++)
-        inverse[i] = kernels->softmax(scratch->scores + i * tile->ld_scores, longest - tile->tokens + 1 + i / heads,
-                                      a->scale);
+        inverse[i] =
+            kernels->softmax(scratch->scores + i * tile->ld_scores, longest - tile->tokens + 1 + i / heads, a->scale);
     mix_tile(job, tile, scratch->scores, scratch->mixed);
     for (size_t i = 0; i < tile->vectors; i++) {
         size_t row = (size_t)tile->segment->row + tile->token + i / heads;
@@ -280,8 +295,7 @@ static void choose_units(struct attention_job *job)
         while (find_group(job, job->units_per_tile, &group))
             job->units_per_tile++;
         job->deal.count = tiles * job->units_per_tile;
-        if (job->group_heads == 1 || job->deal.count >= (size_t)job->compute->threads * 4 ||
-            job->compute->threads == 1)
+        if (job->group_heads == 1 || job->deal.count >= (size_t)job->compute->threads * 4 || job->compute->threads == 1)
             return;
         job->group_heads = 1;
     }

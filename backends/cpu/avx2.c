@@ -29,8 +29,10 @@ INLINE __m128 sum_four(__m256 a, __m256 b, __m256 c, __m256 d)
     return _mm_unpacklo_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1));
 }
 
-/* ---- Packed types: the scales of a block, made once, and the parts of its groups: elements
- * 8 i to 8 i + 7 of a group.  A block of 32 is one group, a superblock several, so that unrolled code stays short. */
+/* ---- Packed types: the scales of a block, made once, and the parts of its groups ----
+ *
+ * A part is elements 8 i to 8 i + 7 of a group.  A block of 32 is one group, a superblock several, so that unrolled
+ * code stays short. */
 
 typedef void prepare_block(const unsigned char *block, float *scales);
 typedef __m256 block_part(const unsigned char *block, const float *scales, int group, int part);
@@ -159,7 +161,8 @@ INLINE void prepare_q6_k(const unsigned char *block, float *scales)
     memcpy(&half, block + 208, sizeof half);
     __m256 d = _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
 
-    UNROLL for (int i = 0; i < 2; i++) {
+    UNROLL
+    for (int i = 0; i < 2; i++) {
         __m128i s = _mm_loadl_epi64((const __m128i *)(const void *)(block + 192 + 8 * i));
 
         _mm256_storeu_ps(scales + 8 * i, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s))));
@@ -185,8 +188,8 @@ INLINE __m256 part_q6_k(const unsigned char *block, const float *scales, int gro
 /* Constants of a packed type. */
 struct block_shape {
     size_t bytes;
-    int groups; /* of a block */
-    int parts;  /* vectors of a group */
+    int groups;    /* of a block */
+    int parts;     /* vectors of a group */
     size_t scales; /* floats that prepare makes */
 };
 
@@ -218,18 +221,21 @@ INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, 
 
         for (unsigned j = 0; j < STREAM_ROWS; j++)
             p[j] = w->data + (size_t)(row + (r + j < count ? r + j : count - 1)) * w->row_bytes;
-        UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+        UNROLL
+        for (int j = 0; j < STREAM_ROWS; j++)
             lanes[j][0] = lanes[j][1] = _mm256_setzero_ps();
         for (size_t begin = 0; begin < blocks; begin += run) {
             size_t end = begin + run < blocks ? begin + run : blocks;
             const float *s = scales;
 
             for (size_t b = begin; b < end; b++) {
-                UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+                UNROLL
+                for (int j = 0; j < STREAM_ROWS; j++)
                     prepare(p[j] + b * bytes, scales + ((b - begin) * STREAM_ROWS + (size_t)j) * scale_count);
             }
             for (size_t b = begin; b < end; b++) {
-                UNROLL for (int j = 0; j < STREAM_ROWS; j++) {
+                UNROLL
+                for (int j = 0; j < STREAM_ROWS; j++) {
                     const unsigned char *block = p[j] + b * bytes;
 
                     /* Small blocks lie several in a line: every other one is enough. */
@@ -240,15 +246,17 @@ INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, 
                     for (int g = 0; g < shape.groups; g++) {
                         const float *xg = x + b * cols + (size_t)g * (size_t)shape.parts * HALF;
 
-                        UNROLL for (int i = 0; i < shape.parts; i++)
-                            lanes[j][i % 2] = _mm256_fmadd_ps(part(block, s, g, i), _mm256_loadu_ps(xg + i * HALF),
-                                                              lanes[j][i % 2]);
+                        UNROLL
+                        for (int i = 0; i < shape.parts; i++)
+                            lanes[j][i % 2] =
+                                _mm256_fmadd_ps(part(block, s, g, i), _mm256_loadu_ps(xg + i * HALF), lanes[j][i % 2]);
                     }
                     s += scale_count;
                 }
             }
         }
-        UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+        UNROLL
+        for (int j = 0; j < STREAM_ROWS; j++)
             lanes[j][0] = _mm256_add_ps(lanes[j][0], lanes[j][1]);
         _mm_storeu_ps(sums, sum_four(lanes[0][0], lanes[1][0], lanes[2][0], lanes[3][0]));
         for (uint64_t j = 0; j < STREAM_ROWS && r + j < count; j++)
@@ -266,7 +274,8 @@ INLINE void decode_blocks(const unsigned char *packed, size_t count, float *valu
 
         prepare(packed, scales);
         for (int g = 0; g < shape.groups; g++) {
-            UNROLL for (int i = 0; i < shape.parts; i++)
+            UNROLL
+            for (int i = 0; i < shape.parts; i++)
                 _mm256_storeu_ps(values + k + (g * shape.parts + i) * HALF, part(packed, scales, g, i));
         }
         packed += shape.bytes;
@@ -274,11 +283,11 @@ INLINE void decode_blocks(const unsigned char *packed, size_t count, float *valu
 }
 
 #define BLOCK_KERNELS(type, prepare, ...)                                                                              \
-    static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)         \
+    static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)          \
     {                                                                                                                  \
         stream_blocks(w, row, count, x, y, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                   \
     }                                                                                                                  \
-    static void decode_##type(const unsigned char *packed, size_t count, float *values)                               \
+    static void decode_##type(const unsigned char *packed, size_t count, float *values)                                \
     {                                                                                                                  \
         decode_blocks(packed, count, values, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                 \
     }
@@ -329,10 +338,12 @@ INLINE void stream_floats(const struct matrix *w, uint64_t row, uint64_t count, 
 
         for (unsigned j = 0; j < STREAM_ROWS; j++)
             p[j] = w->data + (size_t)(row + (r + j < count ? r + j : count - 1)) * w->row_bytes;
-        UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+        UNROLL
+        for (int j = 0; j < STREAM_ROWS; j++)
             lanes[j][0] = lanes[j][1] = _mm256_setzero_ps();
         for (size_t k = 0; k < whole; k += LANES) {
-            UNROLL for (int j = 0; j < STREAM_ROWS; j++) {
+            UNROLL
+            for (int j = 0; j < STREAM_ROWS; j++) {
                 const unsigned char *at = p[j] + k * bytes;
 
                 _mm_prefetch((const char *)at + ahead, _MM_HINT_T0);
@@ -341,7 +352,8 @@ INLINE void stream_floats(const struct matrix *w, uint64_t row, uint64_t count, 
             }
         }
         if (whole < cols) {
-            UNROLL for (int j = 0; j < STREAM_ROWS; j++) {
+            UNROLL
+            for (int j = 0; j < STREAM_ROWS; j++) {
                 unsigned char rest[LANES * sizeof(float)] = {0};
 
                 memcpy(rest, p[j] + whole * bytes, (cols - whole) * bytes);
@@ -349,7 +361,8 @@ INLINE void stream_floats(const struct matrix *w, uint64_t row, uint64_t count, 
                 lanes[j][1] = _mm256_fmadd_ps(load(rest + HALF * bytes), _mm256_loadu_ps(x_rest + HALF), lanes[j][1]);
             }
         }
-        UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+        UNROLL
+        for (int j = 0; j < STREAM_ROWS; j++)
             lanes[j][0] = _mm256_add_ps(lanes[j][0], lanes[j][1]);
         _mm_storeu_ps(sums, sum_four(lanes[0][0], lanes[1][0], lanes[2][0], lanes[3][0]));
         for (uint64_t j = 0; j < STREAM_ROWS && r + j < count; j++)
@@ -374,11 +387,11 @@ INLINE void decode_floats(const unsigned char *packed, size_t count, float *valu
 }
 
 #define FLOAT_KERNELS(type, bytes)                                                                                     \
-    static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)         \
+    static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)          \
     {                                                                                                                  \
         stream_floats(w, row, count, x, y, bytes, load_##type);                                                        \
     }                                                                                                                  \
-    static void decode_##type(const unsigned char *packed, size_t count, float *values)                               \
+    static void decode_##type(const unsigned char *packed, size_t count, float *values)                                \
     {                                                                                                                  \
         decode_floats(packed, count, values, bytes, load_##type);                                                      \
     }
@@ -407,28 +420,35 @@ INLINE void tile_pass(const struct tile *tile, size_t r, size_t t, int first, in
     size_t whole = tile->cols / LANES * LANES;
 
     for (size_t k = 0; k < whole; k += LANES) {
-        UNROLL for (int h = first; h < first + H; h++) {
+        UNROLL
+        for (int h = first; h < first + H; h++) {
             __m256 wv[TILE_ROWS];
 
-            UNROLL for (int i = 0; i < R; i++)
+            UNROLL
+            for (int i = 0; i < R; i++)
                 wv[i] = _mm256_loadu_ps(w + (size_t)i * tile->stride + k + h * HALF);
-            UNROLL for (int j = 0; j < T; j++) {
+            UNROLL
+            for (int j = 0; j < T; j++) {
                 __m256 xv = _mm256_loadu_ps(x + (size_t)j * tile->ldx + k + h * HALF);
 
-                UNROLL for (int i = 0; i < R; i++)
+                UNROLL
+                for (int i = 0; i < R; i++)
                     lanes[h][i][j] = _mm256_fmadd_ps(wv[i], xv, lanes[h][i][j]);
             }
         }
     }
     if (whole == tile->cols)
         return;
-    UNROLL for (int h = first; h < first + H; h++) {
+    UNROLL
+    for (int h = first; h < first + H; h++) {
         __m256i rest = first_lanes((long)(tile->cols - whole) - h * HALF);
 
-        UNROLL for (int j = 0; j < T; j++) {
+        UNROLL
+        for (int j = 0; j < T; j++) {
             __m256 xv = _mm256_maskload_ps(x + (size_t)j * tile->ldx + whole + h * HALF, rest);
 
-            UNROLL for (int i = 0; i < R; i++) {
+            UNROLL
+            for (int i = 0; i < R; i++) {
                 __m256 wv = _mm256_loadu_ps(w + (size_t)i * tile->stride + whole + h * HALF);
 
                 lanes[h][i][j] = _mm256_fmadd_ps(wv, xv, lanes[h][i][j]);
@@ -441,14 +461,17 @@ INLINE void tile_pass(const struct tile *tile, size_t r, size_t t, int first, in
 INLINE void tile_finish(const struct tile *tile, size_t r, size_t t, int R, int T,
                         __m256 lanes[2][TILE_ROWS][TILE_TOKENS])
 {
-    UNROLL for (int i = 0; i < R; i++) {
+    UNROLL
+    for (int i = 0; i < R; i++) {
         float sums[TILE_TOKENS];
         __m256 sum[TILE_TOKENS];
 
-        UNROLL for (int j = 0; j < TILE_TOKENS; j++)
+        UNROLL
+        for (int j = 0; j < TILE_TOKENS; j++)
             sum[j] = j < T ? _mm256_add_ps(lanes[0][i][j], lanes[1][i][j]) : sum[0];
         _mm_storeu_ps(sums, sum_four(sum[0], sum[1], sum[2], sum[3]));
-        UNROLL for (int j = 0; j < T; j++)
+        UNROLL
+        for (int j = 0; j < T; j++)
             tile->y[(t + (size_t)j) * tile->ldy + r + (size_t)i] = sums[j];
     }
 }
@@ -458,13 +481,15 @@ INLINE void tile_dots(const struct tile *tile, size_t r, size_t t, int R, int T)
     float *kept = tile->lanes ? tile->lanes + (r * tile->tokens + t) * LANES : NULL;
     __m256 lanes[2][TILE_ROWS][TILE_TOKENS];
 
-    UNROLL for (int h = 0; h < 2; h++) {
-        UNROLL for (int i = 0; i < R; i++) {
-            UNROLL for (int j = 0; j < T; j++)
-                lanes[h][i][j] =
-                    kept && !tile->first
-                        ? _mm256_loadu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES + h * HALF)
-                        : _mm256_setzero_ps();
+    UNROLL
+    for (int h = 0; h < 2; h++) {
+        UNROLL
+        for (int i = 0; i < R; i++) {
+            UNROLL
+            for (int j = 0; j < T; j++)
+                lanes[h][i][j] = kept && !tile->first
+                                     ? _mm256_loadu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES + h * HALF)
+                                     : _mm256_setzero_ps();
         }
         /* Few enough dots keep all their lanes at once. */
         if (T > 2)
@@ -476,9 +501,12 @@ INLINE void tile_dots(const struct tile *tile, size_t r, size_t t, int R, int T)
         tile_finish(tile, r, t, R, T, lanes);
         return;
     }
-    UNROLL for (int h = 0; h < 2; h++) {
-        UNROLL for (int i = 0; i < R; i++) {
-            UNROLL for (int j = 0; j < T; j++)
+    UNROLL
+    for (int h = 0; h < 2; h++) {
+        UNROLL
+        for (int i = 0; i < R; i++) {
+            UNROLL
+            for (int j = 0; j < T; j++)
                 _mm256_storeu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES + h * HALF, lanes[h][i][j]);
         }
     }
@@ -518,24 +546,31 @@ INLINE void mix_sums(const struct mix *mix, size_t r, size_t d, int R, int D)
     float *out = mix->out + r * mix->ldo + d;
     __m256 sum[3][8];
 
-    UNROLL for (int i = 0; i < R; i++) {
-        UNROLL for (int v = 0; v < D; v++)
+    UNROLL
+    for (int i = 0; i < R; i++) {
+        UNROLL
+        for (int v = 0; v < D; v++)
             sum[i][v] = _mm256_loadu_ps(out + (size_t)i * mix->ldo + (size_t)v * HALF);
     }
     for (size_t j = 0; j < mix->count; j++) {
         __m256 w[3];
 
-        UNROLL for (int i = 0; i < R; i++)
+        UNROLL
+        for (int i = 0; i < R; i++)
             w[i] = _mm256_broadcast_ss(weight + (size_t)i * mix->ldw + j);
-        UNROLL for (int v = 0; v < D; v++) {
+        UNROLL
+        for (int v = 0; v < D; v++) {
             __m256 row = _mm256_loadu_ps(value + j * mix->ldv + (size_t)v * HALF);
 
-            UNROLL for (int i = 0; i < R; i++)
+            UNROLL
+            for (int i = 0; i < R; i++)
                 sum[i][v] = _mm256_fmadd_ps(w[i], row, sum[i][v]);
         }
     }
-    UNROLL for (int i = 0; i < R; i++) {
-        UNROLL for (int v = 0; v < D; v++)
+    UNROLL
+    for (int i = 0; i < R; i++) {
+        UNROLL
+        for (int v = 0; v < D; v++)
             _mm256_storeu_ps(out + (size_t)i * mix->ldo + (size_t)v * HALF, sum[i][v]);
     }
 }
@@ -568,12 +603,26 @@ const struct kernels kernels_avx2 = {
     .tile = tile_avx2,
     .mix = mix_avx2,
     .row = &row_kernels_plain_avx2,
-    .vector = {[WEIGHT_F32] = vector_f32, [WEIGHT_F16] = vector_f16, [WEIGHT_BF16] = vector_bf16,
-               [WEIGHT_Q4_0] = vector_q4_0, [WEIGHT_Q4_1] = vector_q4_1, [WEIGHT_Q5_0] = vector_q5_0,
-               [WEIGHT_Q5_1] = vector_q5_1, [WEIGHT_Q8_0] = vector_q8_0, [WEIGHT_Q4_K] = vector_q4_k,
-               [WEIGHT_Q5_K] = vector_q5_k, [WEIGHT_Q6_K] = vector_q6_k},
-    .decode = {[WEIGHT_F32] = decode_f32, [WEIGHT_F16] = decode_f16, [WEIGHT_BF16] = decode_bf16,
-               [WEIGHT_Q4_0] = decode_q4_0, [WEIGHT_Q4_1] = decode_q4_1, [WEIGHT_Q5_0] = decode_q5_0,
-               [WEIGHT_Q5_1] = decode_q5_1, [WEIGHT_Q8_0] = decode_q8_0, [WEIGHT_Q4_K] = decode_q4_k,
-               [WEIGHT_Q5_K] = decode_q5_k, [WEIGHT_Q6_K] = decode_q6_k},
+    .vector = {[WEIGHT_F32] = vector_f32,
+               [WEIGHT_F16] = vector_f16,
+               [WEIGHT_BF16] = vector_bf16,
+               [WEIGHT_Q4_0] = vector_q4_0,
+               [WEIGHT_Q4_1] = vector_q4_1,
+               [WEIGHT_Q5_0] = vector_q5_0,
+               [WEIGHT_Q5_1] = vector_q5_1,
+               [WEIGHT_Q8_0] = vector_q8_0,
+               [WEIGHT_Q4_K] = vector_q4_k,
+               [WEIGHT_Q5_K] = vector_q5_k,
+               [WEIGHT_Q6_K] = vector_q6_k},
+    .decode = {[WEIGHT_F32] = decode_f32,
+               [WEIGHT_F16] = decode_f16,
+               [WEIGHT_BF16] = decode_bf16,
+               [WEIGHT_Q4_0] = decode_q4_0,
+               [WEIGHT_Q4_1] = decode_q4_1,
+               [WEIGHT_Q5_0] = decode_q5_0,
+               [WEIGHT_Q5_1] = decode_q5_1,
+               [WEIGHT_Q8_0] = decode_q8_0,
+               [WEIGHT_Q4_K] = decode_q4_k,
+               [WEIGHT_Q5_K] = decode_q5_k,
+               [WEIGHT_Q6_K] = decode_q6_k},
 };

@@ -10,9 +10,9 @@
 #include "backends/cpu/kernels.h"
 
 enum {
-    STREAM_ROWS = 4,         /* weight rows multiplied together with one activation row */
-    STREAM_SCALES = 512,     /* floats of scales prepared at a time for those rows: 2048 columns' worth */
-    STREAM_AHEAD = 4096      /* bytes to prefetch ahead, at least */
+    STREAM_ROWS = 4,     /* weight rows multiplied together with one activation row */
+    STREAM_SCALES = 512, /* floats of scales prepared at a time for those rows: 2048 columns' worth */
+    STREAM_AHEAD = 4096  /* bytes to prefetch ahead, at least */
 };
 
 /* ---- Sums of lanes: i + 8, then i + 4, i + 2, i + 1 ---- */
@@ -40,8 +40,10 @@ INLINE __m128 sum_four(__m512 a, __m512 b, __m512 c, __m512 d)
     return _mm_unpacklo_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1));
 }
 
-/* ---- Packed types: the scales of a block, made once, and the parts of its groups: elements
- * 16 i to 16 i + 15 of a group.  A block of 32 is one group, a superblock several, so that unrolled code stays short. */
+/* ---- Packed types: the scales of a block, made once, and the parts of its groups ----
+ *
+ * A part is elements 16 i to 16 i + 15 of a group.  A block of 32 is one group, a superblock several, so that unrolled
+ * code stays short. */
 
 typedef void prepare_block(const unsigned char *block, float *scales);
 typedef __m512 block_part(const unsigned char *block, const float *scales, int group, int part);
@@ -205,8 +207,8 @@ INLINE __m512 part_q6_k(const unsigned char *block, const float *scales, int gro
 /* Constants of a packed type. */
 struct block_shape {
     size_t bytes;
-    int groups; /* of a block */
-    int parts;  /* vectors of a group */
+    int groups;    /* of a block */
+    int parts;     /* vectors of a group */
     size_t scales; /* floats that prepare makes */
 };
 
@@ -238,18 +240,21 @@ INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, 
 
         for (unsigned j = 0; j < STREAM_ROWS; j++)
             p[j] = w->data + (size_t)(row + (r + j < count ? r + j : count - 1)) * w->row_bytes;
-        UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+        UNROLL
+        for (int j = 0; j < STREAM_ROWS; j++)
             lanes[j] = _mm512_setzero_ps();
         for (size_t begin = 0; begin < blocks; begin += run) {
             size_t end = begin + run < blocks ? begin + run : blocks;
             const float *s = scales;
 
             for (size_t b = begin; b < end; b++) {
-                UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+                UNROLL
+                for (int j = 0; j < STREAM_ROWS; j++)
                     prepare(p[j] + b * bytes, scales + ((b - begin) * STREAM_ROWS + (size_t)j) * scale_count);
             }
             for (size_t b = begin; b < end; b++) {
-                UNROLL for (int j = 0; j < STREAM_ROWS; j++) {
+                UNROLL
+                for (int j = 0; j < STREAM_ROWS; j++) {
                     const unsigned char *block = p[j] + b * bytes;
 
                     /* Small blocks lie several in a line: every other one is enough. */
@@ -260,9 +265,9 @@ INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, 
                     for (int g = 0; g < shape.groups; g++) {
                         const float *xg = x + b * cols + (size_t)g * (size_t)shape.parts * LANES;
 
-                        UNROLL for (int i = 0; i < shape.parts; i++)
-                            lanes[j] = _mm512_fmadd_ps(part(block, s, g, i), _mm512_loadu_ps(xg + i * LANES),
-                                                       lanes[j]);
+                        UNROLL
+                        for (int i = 0; i < shape.parts; i++)
+                            lanes[j] = _mm512_fmadd_ps(part(block, s, g, i), _mm512_loadu_ps(xg + i * LANES), lanes[j]);
                     }
                     s += scale_count;
                 }
@@ -284,7 +289,8 @@ INLINE void decode_blocks(const unsigned char *packed, size_t count, float *valu
 
         prepare(packed, scales);
         for (int g = 0; g < shape.groups; g++) {
-            UNROLL for (int i = 0; i < shape.parts; i++)
+            UNROLL
+            for (int i = 0; i < shape.parts; i++)
                 _mm512_storeu_ps(values + k + (g * shape.parts + i) * LANES, part(packed, scales, g, i));
         }
         packed += shape.bytes;
@@ -292,11 +298,11 @@ INLINE void decode_blocks(const unsigned char *packed, size_t count, float *valu
 }
 
 #define BLOCK_KERNELS(type, prepare, ...)                                                                              \
-    static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)         \
+    static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)          \
     {                                                                                                                  \
         stream_blocks(w, row, count, x, y, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                   \
     }                                                                                                                  \
-    static void decode_##type(const unsigned char *packed, size_t count, float *values)                               \
+    static void decode_##type(const unsigned char *packed, size_t count, float *values)                                \
     {                                                                                                                  \
         decode_blocks(packed, count, values, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                 \
     }
@@ -351,12 +357,14 @@ INLINE void stream_floats(const struct matrix *w, uint64_t row, uint64_t count, 
 
         for (unsigned j = 0; j < STREAM_ROWS; j++)
             p[j] = w->data + (size_t)(row + (r + j < count ? r + j : count - 1)) * w->row_bytes;
-        UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+        UNROLL
+        for (int j = 0; j < STREAM_ROWS; j++)
             lanes[j] = _mm512_setzero_ps();
         for (size_t k = 0; k < whole; k += LANES) {
             __m512 xv = _mm512_loadu_ps(x + k);
 
-            UNROLL for (int j = 0; j < STREAM_ROWS; j++) {
+            UNROLL
+            for (int j = 0; j < STREAM_ROWS; j++) {
                 _mm_prefetch((const char *)p[j] + ahead + k * bytes, _MM_HINT_T0);
                 lanes[j] = _mm512_fmadd_ps(load(p[j] + k * bytes, ALL_LANES), xv, lanes[j]);
             }
@@ -364,7 +372,8 @@ INLINE void stream_floats(const struct matrix *w, uint64_t row, uint64_t count, 
         if (rest) {
             __m512 xv = _mm512_maskz_loadu_ps(rest, x + whole);
 
-            UNROLL for (int j = 0; j < STREAM_ROWS; j++)
+            UNROLL
+            for (int j = 0; j < STREAM_ROWS; j++)
                 lanes[j] = _mm512_fmadd_ps(load(p[j] + whole * bytes, rest), xv, lanes[j]);
         }
         _mm_storeu_ps(sums, sum_four(lanes[0], lanes[1], lanes[2], lanes[3]));
@@ -384,11 +393,11 @@ INLINE void decode_floats(const unsigned char *packed, size_t count, float *valu
 }
 
 #define FLOAT_KERNELS(type, bytes)                                                                                     \
-    static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)         \
+    static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)          \
     {                                                                                                                  \
         stream_floats(w, row, count, x, y, bytes, load_##type);                                                        \
     }                                                                                                                  \
-    static void decode_##type(const unsigned char *packed, size_t count, float *values)                               \
+    static void decode_##type(const unsigned char *packed, size_t count, float *values)                                \
     {                                                                                                                  \
         decode_floats(packed, count, values, bytes, load_##type);                                                      \
     }
@@ -411,43 +420,52 @@ INLINE void tile_dots(const struct tile *tile, size_t r, size_t t, int R, int T)
     __mmask16 rest = first_lanes(tile->cols % LANES);
     __m512 lanes[TILE_ROWS][TILE_TOKENS];
 
-    UNROLL for (int i = 0; i < R; i++) {
-        UNROLL for (int j = 0; j < T; j++)
-            lanes[i][j] = kept && !tile->first
-                              ? _mm512_loadu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES)
-                              : _mm512_setzero_ps();
+    UNROLL
+    for (int i = 0; i < R; i++) {
+        UNROLL
+        for (int j = 0; j < T; j++)
+            lanes[i][j] = kept && !tile->first ? _mm512_loadu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES)
+                                               : _mm512_setzero_ps();
     }
     for (size_t k = 0; k < whole; k += LANES) {
         __m512 xv[TILE_TOKENS];
 
-        UNROLL for (int j = 0; j < T; j++)
+        UNROLL
+        for (int j = 0; j < T; j++)
             xv[j] = _mm512_loadu_ps(x + (size_t)j * tile->ldx + k);
-        UNROLL for (int i = 0; i < R; i++) {
+        UNROLL
+        for (int i = 0; i < R; i++) {
             __m512 wv = _mm512_loadu_ps(w + (size_t)i * tile->stride + k);
 
-            UNROLL for (int j = 0; j < T; j++)
+            UNROLL
+            for (int j = 0; j < T; j++)
                 lanes[i][j] = _mm512_fmadd_ps(wv, xv[j], lanes[i][j]);
         }
     }
     if (rest) {
-        UNROLL for (int i = 0; i < R; i++) {
+        UNROLL
+        for (int i = 0; i < R; i++) {
             __m512 wv = _mm512_loadu_ps(w + (size_t)i * tile->stride + whole);
 
-            UNROLL for (int j = 0; j < T; j++)
-                lanes[i][j] = _mm512_fmadd_ps(wv, _mm512_maskz_loadu_ps(rest, x + (size_t)j * tile->ldx + whole),
-                                              lanes[i][j]);
+            UNROLL
+            for (int j = 0; j < T; j++)
+                lanes[i][j] =
+                    _mm512_fmadd_ps(wv, _mm512_maskz_loadu_ps(rest, x + (size_t)j * tile->ldx + whole), lanes[i][j]);
         }
     }
-    UNROLL for (int i = 0; i < R; i++) {
+    UNROLL
+    for (int i = 0; i < R; i++) {
         if (kept && !tile->last) {
-            UNROLL for (int j = 0; j < T; j++)
+            UNROLL
+            for (int j = 0; j < T; j++)
                 _mm512_storeu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES, lanes[i][j]);
         } else {
             float sums[TILE_TOKENS];
 
             _mm_storeu_ps(sums, sum_four(lanes[i][0], T > 1 ? lanes[i][1] : lanes[i][0],
                                          T > 2 ? lanes[i][2] : lanes[i][0], T > 3 ? lanes[i][3] : lanes[i][0]));
-            UNROLL for (int j = 0; j < T; j++)
+            UNROLL
+            for (int j = 0; j < T; j++)
                 tile->y[(t + (size_t)j) * tile->ldy + r + (size_t)i] = sums[j];
         }
     }
@@ -489,24 +507,31 @@ INLINE void mix_sums(const struct mix *mix, size_t r, size_t d, int R, int D)
     float *out = mix->out + r * mix->ldo + d;
     __m512 sum[6][4];
 
-    UNROLL for (int i = 0; i < R; i++) {
-        UNROLL for (int v = 0; v < D; v++)
+    UNROLL
+    for (int i = 0; i < R; i++) {
+        UNROLL
+        for (int v = 0; v < D; v++)
             sum[i][v] = _mm512_loadu_ps(out + (size_t)i * mix->ldo + (size_t)v * LANES);
     }
     for (size_t j = 0; j < mix->count; j++) {
         __m512 row[4];
 
-        UNROLL for (int v = 0; v < D; v++)
+        UNROLL
+        for (int v = 0; v < D; v++)
             row[v] = _mm512_loadu_ps(value + j * mix->ldv + (size_t)v * LANES);
-        UNROLL for (int i = 0; i < R; i++) {
+        UNROLL
+        for (int i = 0; i < R; i++) {
             __m512 w = _mm512_set1_ps(weight[(size_t)i * mix->ldw + j]);
 
-            UNROLL for (int v = 0; v < D; v++)
+            UNROLL
+            for (int v = 0; v < D; v++)
                 sum[i][v] = _mm512_fmadd_ps(w, row[v], sum[i][v]);
         }
     }
-    UNROLL for (int i = 0; i < R; i++) {
-        UNROLL for (int v = 0; v < D; v++)
+    UNROLL
+    for (int i = 0; i < R; i++) {
+        UNROLL
+        for (int v = 0; v < D; v++)
             _mm512_storeu_ps(out + (size_t)i * mix->ldo + (size_t)v * LANES, sum[i][v]);
     }
 }
@@ -545,12 +570,26 @@ const struct kernels kernels_avx512 = {
     .tile = tile_avx512,
     .mix = mix_avx512,
     .row = &row_kernels_plain_avx512,
-    .vector = {[WEIGHT_F32] = vector_f32, [WEIGHT_F16] = vector_f16, [WEIGHT_BF16] = vector_bf16,
-               [WEIGHT_Q4_0] = vector_q4_0, [WEIGHT_Q4_1] = vector_q4_1, [WEIGHT_Q5_0] = vector_q5_0,
-               [WEIGHT_Q5_1] = vector_q5_1, [WEIGHT_Q8_0] = vector_q8_0, [WEIGHT_Q4_K] = vector_q4_k,
-               [WEIGHT_Q5_K] = vector_q5_k, [WEIGHT_Q6_K] = vector_q6_k},
-    .decode = {[WEIGHT_F32] = decode_f32, [WEIGHT_F16] = decode_f16, [WEIGHT_BF16] = decode_bf16,
-               [WEIGHT_Q4_0] = decode_q4_0, [WEIGHT_Q4_1] = decode_q4_1, [WEIGHT_Q5_0] = decode_q5_0,
-               [WEIGHT_Q5_1] = decode_q5_1, [WEIGHT_Q8_0] = decode_q8_0, [WEIGHT_Q4_K] = decode_q4_k,
-               [WEIGHT_Q5_K] = decode_q5_k, [WEIGHT_Q6_K] = decode_q6_k},
+    .vector = {[WEIGHT_F32] = vector_f32,
+               [WEIGHT_F16] = vector_f16,
+               [WEIGHT_BF16] = vector_bf16,
+               [WEIGHT_Q4_0] = vector_q4_0,
+               [WEIGHT_Q4_1] = vector_q4_1,
+               [WEIGHT_Q5_0] = vector_q5_0,
+               [WEIGHT_Q5_1] = vector_q5_1,
+               [WEIGHT_Q8_0] = vector_q8_0,
+               [WEIGHT_Q4_K] = vector_q4_k,
+               [WEIGHT_Q5_K] = vector_q5_k,
+               [WEIGHT_Q6_K] = vector_q6_k},
+    .decode = {[WEIGHT_F32] = decode_f32,
+               [WEIGHT_F16] = decode_f16,
+               [WEIGHT_BF16] = decode_bf16,
+               [WEIGHT_Q4_0] = decode_q4_0,
+               [WEIGHT_Q4_1] = decode_q4_1,
+               [WEIGHT_Q5_0] = decode_q5_0,
+               [WEIGHT_Q5_1] = decode_q5_1,
+               [WEIGHT_Q8_0] = decode_q8_0,
+               [WEIGHT_Q4_K] = decode_q4_k,
+               [WEIGHT_Q5_K] = decode_q5_k,
+               [WEIGHT_Q6_K] = decode_q6_k},
 };

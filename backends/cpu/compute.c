@@ -150,8 +150,15 @@ static void embed_row(const struct row_job *job, size_t row)
 static void cpu_embed(struct compute *compute, const struct matrix *w, const uint32_t *ids, size_t rows, float *x,
                       size_t ldx)
 {
-    struct row_job job = {.compute = compute, .rows = rows, .run = embed_row, .w = w, .ids = ids, .y = x, .ldy = ldx,
-                          .cols = (size_t)w->cols, .heads = 1};
+    struct row_job job = {.compute = compute,
+                          .rows = rows,
+                          .run = embed_row,
+                          .w = w,
+                          .ids = ids,
+                          .y = x,
+                          .ldy = ldx,
+                          .cols = (size_t)w->cols,
+                          .heads = 1};
 
     run_rows(&job, 4);
 }
@@ -163,11 +170,20 @@ static void norm_row(const struct row_job *job, size_t row)
                                          job->epsilon, job->y + row * job->ldy + head * job->cols);
 }
 
-static void cpu_norm(struct compute *compute, const float *x, size_t ldx, size_t rows, size_t cols,
-                     const float *weight, float epsilon, float *y, size_t ldy)
+static void cpu_norm(struct compute *compute, const float *x, size_t ldx, size_t rows, size_t cols, const float *weight,
+                     float epsilon, float *y, size_t ldy)
 {
-    struct row_job job = {.compute = compute, .rows = rows, .run = norm_row, .x = x, .ldx = ldx, .other = weight,
-                          .y = y, .ldy = ldy, .cols = cols, .heads = 1, .epsilon = epsilon};
+    struct row_job job = {.compute = compute,
+                          .rows = rows,
+                          .run = norm_row,
+                          .x = x,
+                          .ldx = ldx,
+                          .other = weight,
+                          .y = y,
+                          .ldy = ldy,
+                          .cols = cols,
+                          .heads = 1,
+                          .epsilon = epsilon};
 
     run_rows(&job, 4);
 }
@@ -175,8 +191,17 @@ static void cpu_norm(struct compute *compute, const float *x, size_t ldx, size_t
 static void cpu_head_norm(struct compute *compute, float *x, size_t ldx, size_t rows, size_t heads, size_t head_dim,
                           const float *weight, float epsilon)
 {
-    struct row_job job = {.compute = compute, .rows = rows, .run = norm_row, .x = x, .ldx = ldx, .other = weight,
-                          .y = x, .ldy = ldx, .cols = head_dim, .heads = heads, .epsilon = epsilon};
+    struct row_job job = {.compute = compute,
+                          .rows = rows,
+                          .run = norm_row,
+                          .x = x,
+                          .ldx = ldx,
+                          .other = weight,
+                          .y = x,
+                          .ldy = ldx,
+                          .cols = head_dim,
+                          .heads = heads,
+                          .epsilon = epsilon};
 
     run_rows(&job, 4);
 }
@@ -190,8 +215,17 @@ static void gated_row(const struct row_job *job, size_t row)
 static void cpu_gated(struct compute *compute, const float *gate, size_t ldg, const float *up, size_t ldu, size_t rows,
                       size_t cols, float *out, size_t ldo)
 {
-    struct row_job job = {.compute = compute, .rows = rows, .run = gated_row, .x = gate, .ldx = ldg, .other = up,
-                          .ldo = ldu, .y = out, .ldy = ldo, .cols = cols, .heads = 1};
+    struct row_job job = {.compute = compute,
+                          .rows = rows,
+                          .run = gated_row,
+                          .x = gate,
+                          .ldx = ldg,
+                          .other = up,
+                          .ldo = ldu,
+                          .y = out,
+                          .ldy = ldo,
+                          .cols = cols,
+                          .heads = 1};
 
     run_rows(&job, 16);
 }
@@ -201,11 +235,17 @@ static void add_row(const struct row_job *job, size_t row)
     job->compute->kernels->row->add(job->y + row * job->ldy, job->other + row * job->ldo, job->cols);
 }
 
-static void cpu_add(struct compute *compute, float *x, size_t ldx, const float *y, size_t ldy, size_t rows,
-                    size_t cols)
+static void cpu_add(struct compute *compute, float *x, size_t ldx, const float *y, size_t ldy, size_t rows, size_t cols)
 {
-    struct row_job job = {.compute = compute, .rows = rows, .run = add_row, .other = y, .ldo = ldy, .y = x, .ldy = ldx,
-                          .cols = cols, .heads = 1};
+    struct row_job job = {.compute = compute,
+                          .rows = rows,
+                          .run = add_row,
+                          .other = y,
+                          .ldo = ldy,
+                          .y = x,
+                          .ldy = ldx,
+                          .cols = cols,
+                          .heads = 1};
 
     run_rows(&job, 2);
 }

@@ -13,7 +13,8 @@ enum {
     SMALL_WORK = 40000    /* multiply-adds below which a fork costs more than it saves */
 };
 
-/* One thread's own memory, allocated at open so that nothing fails later.  Pages that are never touched cost nothing. */
+/* One thread's own memory, allocated at open so that nothing fails later.  Pages that are never touched cost nothing.
+ */
 struct scratch {
     _Alignas(64) float panel[PANEL_MAX_ROWS * PANEL_MAX_COLS];
     _Alignas(64) float lanes[PANEL_MAX_ROWS * TILE_MAX_TOKENS * LANES];

@@ -13,10 +13,10 @@
 #include "runtime/compute.h"
 
 enum {
-    LANES = 16,              /* of a dot */
-    PANEL_MAX_ROWS = 6,      /* weight rows decoded at a time */
-    PANEL_MAX_COLS = 1024,   /* columns decoded at a time; a multiple of every block length */
-    TILE_MAX_TOKENS = 256    /* activation rows whose lanes are kept between two blocks of columns */
+    LANES = 16,            /* of a dot */
+    PANEL_MAX_ROWS = 6,    /* weight rows decoded at a time */
+    PANEL_MAX_COLS = 1024, /* columns decoded at a time; a multiple of every block length */
+    TILE_MAX_TOKENS = 256  /* activation rows whose lanes are kept between two blocks of columns */
 };
 
 /* A block of columns of some decoded weight rows against the same columns of some activation rows. */

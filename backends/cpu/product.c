@@ -9,12 +9,12 @@
 
 enum {
     MAX_PRODUCTS = 16,
-    CHUNK_ROWS = 12,              /* chunks are multiples: of 3, 4 and 6 rows a panel */
-    CHUNK_BYTES = 32 * 1024,      /* of packed weights: a few microseconds, enough to hide the dealing */
-    WHOLE_COLS = PANEL_MAX_COLS,            /* this many at a time, or ... */
-    BLOCKED_COLS = 768,           /* ... blocks of these: panel and four activation rows fit the first-level cache */
-    BLOCK_BYTES = 512 * 1024,     /* of activations that stay in the second-level cache */
-    UNIT_WORK = 2 * 1024 * 1024   /* multiply-adds: communication waits for its turn some 50 us, not more */
+    CHUNK_ROWS = 12,             /* chunks are multiples: of 3, 4 and 6 rows a panel */
+    CHUNK_BYTES = 32 * 1024,     /* of packed weights: a few microseconds, enough to hide the dealing */
+    WHOLE_COLS = PANEL_MAX_COLS, /* this many at a time, or ... */
+    BLOCKED_COLS = 768,          /* ... blocks of these: panel and four activation rows fit the first-level cache */
+    BLOCK_BYTES = 512 * 1024,    /* of activations that stay in the second-level cache */
+    UNIT_WORK = 2 * 1024 * 1024  /* multiply-adds: communication waits for its turn some 50 us, not more */
 };
 
 /* One product cut into chunks of weight rows x blocks of tokens; units are numbered block by block. */
@@ -92,8 +92,12 @@ static void multiply_panel(const struct compute *compute, struct scratch *scratc
     const struct matrix *w = product->w;
     size_t cols = (size_t)w->cols;
     size_t step = cols <= WHOLE_COLS ? cols : BLOCKED_COLS;
-    struct tile tile = {.panel = scratch->panel, .rows = rows, .ldx = product->ldx, .tokens = tokens,
-                        .lanes = step < cols ? scratch->lanes : NULL, .ldy = product->ldy};
+    struct tile tile = {.panel = scratch->panel,
+                        .rows = rows,
+                        .ldx = product->ldx,
+                        .tokens = tokens,
+                        .lanes = step < cols ? scratch->lanes : NULL,
+                        .ldy = product->ldy};
 
     tile.y = product->y + token * product->ldy + row;
     for (size_t col = 0; col == 0 || col < cols; col += step) {

@@ -107,9 +107,23 @@ static void bench_attention(struct compute *compute, const float *x, float *out)
     float *table = calloc(CONTEXT * HEAD_DIM, sizeof *table);
     void *cache = aligned_alloc(64, cpu_compute.cache_bytes(3, HEAD_DIM, CONTEXT));
     struct segment segment = {.cache = cache};
-    struct attention a = {.q = x, .ldq = 576, .k = x, .ldk = 192, .v = x, .ldv = 192, .out = out, .ldo = 576,
-                          .heads = 9, .kv_heads = 3, .kv_of_head = kv_of_head, .head_dim = HEAD_DIM, .scale = 0.125f,
-                          .rope_cos = table, .rope_sin = table, .context = CONTEXT, .segments = &segment,
+    struct attention a = {.q = x,
+                          .ldq = 576,
+                          .k = x,
+                          .ldk = 192,
+                          .v = x,
+                          .ldv = 192,
+                          .out = out,
+                          .ldo = 576,
+                          .heads = 9,
+                          .kv_heads = 3,
+                          .kv_of_head = kv_of_head,
+                          .head_dim = HEAD_DIM,
+                          .scale = 0.125f,
+                          .rope_cos = table,
+                          .rope_sin = table,
+                          .context = CONTEXT,
+                          .segments = &segment,
                           .segment_count = 1};
     double chunk = INFINITY;
     double token = INFINITY;
@@ -130,8 +144,9 @@ static void bench_attention(struct compute *compute, const float *x, float *out)
         cpu_compute.attend(compute, &a);
         token = fmin(token, seconds(begin));
     }
-    printf("  attention, 9 heads of 64 on 3: a prompt of 2048 in chunks of 256: %.1f GMAC/s; one token at 2048: %.0f us\n",
-           2.0 * 9 * HEAD_DIM * CONTEXT * (CONTEXT + 1) / 2 / chunk * 1e-9, token * 1e6);
+    printf(
+        "  attention, 9 heads of 64 on 3: a prompt of 2048 in chunks of 256: %.1f GMAC/s; one token at 2048: %.0f us\n",
+        2.0 * 9 * HEAD_DIM * CONTEXT * (CONTEXT + 1) / 2 / chunk * 1e-9, token * 1e6);
     free(table);
     free(cache);
 }

@@ -31,8 +31,8 @@ static const struct model models[] = {
 };
 
 /* Two requests at different positions, advanced together by chunks of these lengths; 300 positions and more in all. */
-static const uint32_t chunk[][REQUESTS] = {{1, 3}, {2, 0}, {33, 1}, {1, 1}, {100, 17}, {7, 130}, {1, 1}, {160, 40},
-                                           {1, 1}};
+static const uint32_t chunk[][REQUESTS] = {{1, 3},   {2, 0}, {33, 1},   {1, 1}, {100, 17},
+                                           {7, 130}, {1, 1}, {160, 40}, {1, 1}};
 
 struct rows {
     float *q;
@@ -147,8 +147,8 @@ static void reference_row(struct bench *bench, struct history *history, size_t r
         size_t at = m->kv_of_head[h] * CONTEXT * hd;
 
         reference_rotate(bench->rows.q + (row * m->heads + h) * hd, cos, sin, hd, m->pairs, q);
-        reference_attention(q, history->keys + at, history->values + at, history->length, hd,
-                            1.0f / sqrtf((float)hd), bench->expected + (row * m->heads + h) * hd);
+        reference_attention(q, history->keys + at, history->values + at, history->length, hd, 1.0f / sqrtf((float)hd),
+                            bench->expected + (row * m->heads + h) * hd);
     }
 }
 
@@ -156,14 +156,25 @@ static void check_run(struct bench *bench, const struct run *run, struct segment
 {
     const struct model *m = bench->model;
     size_t floats = bench->rows.count * m->heads * m->head_dim;
-    struct attention attention = {
-        .q = bench->rows.q, .ldq = (size_t)m->heads * m->head_dim,
-        .k = bench->rows.k, .ldk = (size_t)m->kv_heads * m->head_dim,
-        .v = bench->rows.v, .ldv = (size_t)m->kv_heads * m->head_dim,
-        .out = bench->rows.out, .ldo = (size_t)m->heads * m->head_dim,
-        .heads = m->heads, .kv_heads = m->kv_heads, .kv_of_head = m->kv_of_head, .head_dim = m->head_dim,
-        .scale = 1.0f / sqrtf((float)m->head_dim), .rope_pairs = m->pairs, .rope_cos = bench->cos,
-        .rope_sin = bench->sin, .context = CONTEXT, .segments = segments, .segment_count = REQUESTS};
+    struct attention attention = {.q = bench->rows.q,
+                                  .ldq = (size_t)m->heads * m->head_dim,
+                                  .k = bench->rows.k,
+                                  .ldk = (size_t)m->kv_heads * m->head_dim,
+                                  .v = bench->rows.v,
+                                  .ldv = (size_t)m->kv_heads * m->head_dim,
+                                  .out = bench->rows.out,
+                                  .ldo = (size_t)m->heads * m->head_dim,
+                                  .heads = m->heads,
+                                  .kv_heads = m->kv_heads,
+                                  .kv_of_head = m->kv_of_head,
+                                  .head_dim = m->head_dim,
+                                  .scale = 1.0f / sqrtf((float)m->head_dim),
+                                  .rope_pairs = m->pairs,
+                                  .rope_cos = bench->cos,
+                                  .rope_sin = bench->sin,
+                                  .context = CONTEXT,
+                                  .segments = segments,
+                                  .segment_count = REQUESTS};
 
     for (int r = 0; r < REQUESTS; r++)
         segments[r].cache = run->cache[r];

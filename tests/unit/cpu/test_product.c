@@ -219,9 +219,8 @@ START_TEST(several_products_run_as_one_and_empty_ones_do_nothing)
         float a[61];
         float b[19];
         float before = 5.0f;
-        struct product list[3] = {{&q.w, q.x, q.ldx, a, 61, NULL},
-                                  {&none, q.x, q.ldx, &before, 1, NULL},
-                                  {&k.w, k.x, k.ldx, b, 19, k.bias}};
+        struct product list[3] = {
+            {&q.w, q.x, q.ldx, a, 61, NULL}, {&none, q.x, q.ldx, &before, 1, NULL}, {&k.w, k.x, k.ldx, b, 19, k.bias}};
 
         if (!compute)
             continue;
@@ -281,8 +280,7 @@ START_TEST(communication_gets_its_turns_between_tiles)
 {
     struct sample sample = sample_create(WEIGHT_Q8_0, 400, 576, false);
     int turns = 0;
-    struct compute_options options = {.threads = 1, .simd = "auto", .progress = count_turn,
-                                      .progress_context = &turns};
+    struct compute_options options = {.threads = 1, .simd = "auto", .progress = count_turn, .progress_context = &turns};
     struct compute *compute = NULL;
     struct error err = {0};
 
