@@ -102,48 +102,6 @@ static enum status prepare(struct job *job, struct error *err)
     return st;
 }
 
-enum status job_create(const struct run_options *options, struct keeper *keeper, struct job **ret, struct error *err)
-{
-    struct job *job = calloc(1, sizeof *job);
-    enum status st;
-
-    if (!job)
-        return error_set(err, STATUS_NOMEM, "a job");
-    job->options = options;
-    job->keeper = keeper;
-    starter_read(&job->starter);
-    st = watchdog_create(&job->watchdog, err);
-    if (st != STATUS_OK) {
-        free(job);
-        return st;
-    }
-    checkpoint_catch_sigbus(NULL);
-    job->prepared = prepare(job, &job->why);
-    *ret = job;
-    return STATUS_OK;
-}
-
-static enum status start_transport(struct job *job, struct error *err)
-{
-    struct transport_options options = {.startup_timeout_ns = startup_timeout(job)};
-    enum status st = plugin_open("mpi", &job->ops, NULL, 0, err);
-
-    if (st != STATUS_OK)
-        return st;
-    if (job->topology)
-        options.interface = job->topology->communication.interface.value;
-    enter(job, "MPI start");
-    return job->ops->open(&options, &job->transport, err);
-}
-
-static void note(struct job *job, enum status st, const struct error *err)
-{
-    if (st == STATUS_OK || job->prepared != STATUS_OK)
-        return;
-    job->prepared = st;
-    job->why = *err;
-}
-
 static void set_tag(const struct job *job, int rank, int size)
 {
     char tag[64];
@@ -155,25 +113,35 @@ static void set_tag(const struct job *job, int rank, int size)
     log_set_tag(tag);
 }
 
-/* The world that MPI built against the one that the topology needs. */
-static void check_world(struct job *job, int size)
+enum status job_create(const struct run_options *options, struct keeper *keeper, struct job **ret, struct error *err)
 {
-    struct error err = {0};
-    char command[1024];
-    int world = job->topology ? (int)job->topology->world_size : 0;
+    struct job *job = calloc(1, sizeof *job);
+    enum status st;
 
-    (void)snprintf(command, sizeof command, "mpirun -n %d ferry run %s", world, job->options->topology);
-    note(job, starter_check(&job->starter, size, world, command, &err), &err);
+    if (!job)
+        return error_set(err, STATUS_NOMEM, "a job");
+    job->options = options;
+    job->keeper = keeper;
+    starter_read(&job->starter);
+    if (job->starter.rank >= 0 && job->starter.size > 1)
+        set_tag(job, job->starter.rank, job->starter.size);
+    st = watchdog_create(&job->watchdog, err);
+    if (st != STATUS_OK) {
+        free(job);
+        return st;
+    }
+    checkpoint_catch_sigbus(NULL);
+    job->prepared = prepare(job, &job->why);
+    *ret = job;
+    return STATUS_OK;
 }
 
-/* Rank 0 reads and encodes the prompts. */
-static enum status read_prompts(struct job *job, struct error *err)
+static void note(struct job *job, enum status st, const struct error *err)
 {
-    enum status st = tokenizer_open(job->checkpoint, &job->tokenizer, err);
-
-    if (st == STATUS_OK)
-        st = prompts_read(job->topology, job->checkpoint, job->tokenizer, job->plan->context, &job->prompts, err);
-    return st;
+    if (st == STATUS_OK || job->prepared != STATUS_OK)
+        return;
+    job->prepared = st;
+    job->why = *err;
 }
 
 /* A name for the run's folder that is the same on all ranks: the job's id where the starter gives one. */
@@ -203,7 +171,7 @@ static enum status make_run_dir(struct job *job, int rank, int size, struct erro
     size_t name;
     enum status st;
 
-    if (!job->topology || !job->topology->run_dir.value)
+    if (!job->topology || !job->topology->run_dir.value || job->run_dir.length)
         return STATUS_OK;
     topology_path(job->topology, job->topology->run_dir.value, &job->run_dir);
     st = make_folder(text_string(&job->run_dir), err);
@@ -219,6 +187,66 @@ static enum status make_run_dir(struct job *job, int rank, int size, struct erro
         st = make_folder(text_string(&job->run_dir), err);
     if (st == STATUS_OK)
         keeper_set_run(job->keeper, text_string(&job->run_dir), rank, size);
+    return st;
+}
+
+static bool explain_start(void *context, struct text *out)
+{
+    return roll_call_missing(context, out);
+}
+
+/* Before MPI: where all ranks already share a folder, say that this one has come. */
+static void answer_roll_call(struct job *job)
+{
+    const struct starter *starter = &job->starter;
+    struct error problem = {0};
+    enum status st;
+
+    if (starter->rank < 0 || starter->size < 2 || !run_id())
+        return;
+    st = make_run_dir(job, starter->rank, starter->size, &problem);
+    note(job, st, &problem);
+    if (st != STATUS_OK || !job->run_dir.length)
+        return;
+    roll_call_answer(&job->roll_call, text_string(&job->run_dir), starter->rank, starter->size);
+    watchdog_ask(job->watchdog, explain_start, &job->roll_call);
+}
+
+static enum status start_transport(struct job *job, struct error *err)
+{
+    struct transport_options options = {.startup_timeout_ns = startup_timeout(job)};
+    enum status st = plugin_open("mpi", &job->ops, NULL, 0, err);
+
+    if (st != STATUS_OK)
+        return st;
+    if (job->topology)
+        options.interface = job->topology->communication.interface.value;
+    enter(job, "MPI start");
+    answer_roll_call(job);
+    st = job->ops->open(&options, &job->transport, err);
+    watchdog_ask(job->watchdog, NULL, NULL);
+    roll_call_end(&job->roll_call);
+    return st;
+}
+
+/* The world that MPI built against the one that the topology needs. */
+static void check_world(struct job *job, int size)
+{
+    struct error err = {0};
+    char command[1024];
+    int world = job->topology ? (int)job->topology->world_size : 0;
+
+    (void)snprintf(command, sizeof command, "mpirun -n %d ferry run %s", world, job->options->topology);
+    note(job, starter_check(&job->starter, size, world, command, &err), &err);
+}
+
+/* Rank 0 reads and encodes the prompts. */
+static enum status read_prompts(struct job *job, struct error *err)
+{
+    enum status st = tokenizer_open(job->checkpoint, &job->tokenizer, err);
+
+    if (st == STATUS_OK)
+        st = prompts_read(job->topology, job->checkpoint, job->tokenizer, job->plan->context, &job->prompts, err);
     return st;
 }
 

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "comm/session.h"
 #include "launcher/job.h"
+#include "launcher/roll_call.h"
 #include "launcher/run_options.h"
 #include "launcher/starter.h"
 #include "runtime/plan.h"
@@ -26,6 +27,7 @@ struct job {
     struct keeper *keeper;
     struct watchdog *watchdog;
     struct starter starter;
+    struct roll_call roll_call;
 
     enum status prepared; /* of everything local; its sentence is in why */
     struct error why;

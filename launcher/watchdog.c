@@ -25,15 +25,26 @@ struct watchdog {
     char phase[64];
     char limit[64];
     char tag[96];
+    watchdog_explain *explain;
+    void *explain_context;
 };
+
+/* How long one that says nothing outlives its phase, so that the one that speaks is not ended by the starter before. */
+#define SILENT_NS (600 * NS_PER_MS)
 
 static void bark(struct watchdog *watchdog)
 {
     double seconds = (double)(clock_ns() - watchdog->armed_ns) / (double)NS_PER_S;
 
+    struct text why = {0};
+
     log_set_tag(watchdog->tag);
-    log_error("%s has not ended within %.1f s%s%s%s: this process ends", watchdog->phase, seconds,
-              watchdog->limit[0] ? " (" : "", watchdog->limit, watchdog->limit[0] ? ")" : "");
+    if (!watchdog->explain || watchdog->explain(watchdog->explain_context, &why))
+        log_error("%s has not ended within %.1f s%s%s%s: %s%sthis process ends", watchdog->phase, seconds,
+                  watchdog->limit[0] ? " (" : "", watchdog->limit, watchdog->limit[0] ? ")" : "", text_string(&why),
+                  why.length ? "; " : "");
+    else
+        clock_sleep_ns(SILENT_NS);
     _exit(status_exit_code(STATUS_TIMEOUT));
 }
 
@@ -111,10 +122,19 @@ void watchdog_arm(struct watchdog *watchdog, uint64_t deadline_ns, const char *p
     (void)pthread_mutex_lock(&watchdog->lock);
     watchdog->armed_ns = clock_ns();
     watchdog->deadline_ns = deadline_ns;
+    watchdog->explain = NULL;
     (void)snprintf(watchdog->phase, sizeof watchdog->phase, "%s", phase);
     (void)snprintf(watchdog->limit, sizeof watchdog->limit, "%s", limit ? limit : "");
     (void)snprintf(watchdog->tag, sizeof watchdog->tag, "%s", log_tag());
     (void)pthread_cond_signal(&watchdog->changed);
+    (void)pthread_mutex_unlock(&watchdog->lock);
+}
+
+void watchdog_ask(struct watchdog *watchdog, watchdog_explain *explain, void *context)
+{
+    (void)pthread_mutex_lock(&watchdog->lock);
+    watchdog->explain = explain;
+    watchdog->explain_context = context;
     (void)pthread_mutex_unlock(&watchdog->lock);
 }
 

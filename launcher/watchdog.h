@@ -3,11 +3,16 @@
 #ifndef LAUNCHER_WATCHDOG_H
 #define LAUNCHER_WATCHDOG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/text.h"
 
 struct watchdog;
+
+/* Add why a phase overstays.  False: another process says it; this one ends without a word, and later. */
+typedef bool watchdog_explain(void *context, struct text *out);
 
 /* STATUS_NOMEM, STATUS_ENVIRONMENT (no thread could be started). */
 enum status watchdog_create(struct watchdog **ret, struct error *err);
@@ -18,6 +23,9 @@ void watchdog_destroy(struct watchdog *watchdog);
  * stderr, tagged with the caller's log tag, and the process ends with code 7.  Replaces what was armed before.
  * limit names the key that set the deadline ("communication.startup_timeout"); NULL: none. */
 void watchdog_arm(struct watchdog *watchdog, uint64_t deadline_ns, const char *phase, const char *limit);
+/* Ask explain (context is borrowed) when the phase armed now overstays; until the next call, or the next
+ * watchdog_arm.  explain NULL: nobody; whoever was asked before does not run any more. */
+void watchdog_ask(struct watchdog *watchdog, watchdog_explain *explain, void *context);
 void watchdog_disarm(struct watchdog *watchdog);
 
 /* After a failure: the process ends with exit_code within this long, whatever hangs; nothing is printed.  It cannot be
