@@ -74,7 +74,7 @@ static void explain(const char *path, uint64_t offset)
     struct line line = {.length = 0};
     ssize_t written;
 
-    line_add(&line, "file ");
+    line_add(&line, "ferry: error: storage: file ");
     line_add(&line, path);
     line_add(&line, " was cut: no data at offset ");
     line_add_number(&line, offset);
