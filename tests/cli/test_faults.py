@@ -15,6 +15,7 @@ import time
 
 import expecting
 from expecting import running
+from model_files import Folder
 
 LLAMA = os.path.join(running.TINY, "llama")
 TIMEOUT, STARTUP = 3, 6  # seconds, of the topologies here
@@ -271,6 +272,31 @@ def test_signals():
             wrong += ["left %s" % result.left] if result.left else []
             wrong += ["%d causes" % expecting.causes(result)] if expecting.causes(result) else []
             tally.check(not wrong, "signal %d to mpirun" % number, "%s\n%s" % (wrong, result.summary()))
+
+    @case
+    def missing():
+        for name, command in (("sleeps", "sleep 60"), ("has ended", "true")):
+            path = topology("missing-" + command.split()[0], {"pipeline": 3}, startup_timeout="4s")
+            script = '[ $OMPI_COMM_WORLD_RANK = 1 ] && exec %s; exec "%s" run "%s"' % (command, running.FERRY, path)
+            result = running.execute([running.MPIRUN, "--oversubscribe", "-n", "3", "sh", "-c", script], timeout=60)
+            expecting.failure(tally, "a rank that never starts and %s" % name, result, "timeout",
+                              r"rank 1 has not come", within=4 + GRACE, absent=["rank 2 has not", "rank 0 has not"])
+
+    @case
+    def cut_under_mapping():
+        model = Folder(running.KJV, folder, "cut")
+        job = start_long("cut-file", model=model.path)
+        result = end_after(job, lambda job: model.cut("model-00002-of-00002.safetensors", 4096))
+        # Each rank that meets the end of the file says so itself.
+        expecting.failure(tally, "a file is cut under its mapping", result, "storage", r"model-00002-of-00002\.safetensors",
+                          r"offset \d+", printed=None)
+
+    @case
+    def quarantined():
+        path = topology("quarantine", {"pipeline": 2}, on_timeout="quarantine")
+        result = running.mpirun(2, ["run", path, "--fault", "rank=1,op=8,kind=stop"], timeout=60)
+        expecting.failure(tally, "a stopped rank with on_timeout: quarantine", result, "timeout",
+                          r"rank 1 has been silent", within=TIMEOUT + GRACE)
 
     @case
     def mpirun_killed():

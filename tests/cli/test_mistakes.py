@@ -74,6 +74,20 @@ def test_world_size():  # B17
                       r"mpirun -n 2 ferry run \S+case.yaml")
 
 
+def test_alone():
+    """One rank needs no mpirun, but the plugin."""
+    case = Case()
+    path = case.topology(None, keys())
+    result = ferry("run", path, "--json")
+    if expecting.success(tally, "one rank without mpirun", result):
+        under = running.mpirun(1, ["run", path, "--json"], timeout=40)
+        tally.check(under.code == 0 and under.objects()[0]["tokens"] == result.objects()[0]["tokens"],
+                    "the same as with mpirun", under.summary())
+    lonely = shutil.copy(running.FERRY, case.path("ferry"))
+    result = running.execute([lonely, "run", path], timeout=40)
+    expecting.failure(tally, "the MPI plugin is not there", result, "environment", r"ferry-mpi\.so", case.folder)
+
+
 # ---- checkpoints ---------------------------------------------------------------------------------------
 
 
