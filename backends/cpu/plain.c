@@ -32,11 +32,13 @@ static float lanes_sum(const float lanes[LANES])
 /* Lane k mod 16 collects w[k] * x[k] for k ascending; w and x count as +0 up to the next multiple of 16. */
 static void lanes_add(float lanes[LANES], const float *w, const float *x, size_t cols)
 {
+    float sum[LANES]; /* apart from w and x for all that the compiler knows, so it may stay in registers */
     size_t k = 0;
 
+    memcpy(sum, lanes, sizeof sum);
     for (; k + LANES <= cols; k += LANES) {
         for (int i = 0; i < LANES; i++)
-            lanes[i] = fmaf(w[k + i], x[k + i], lanes[i]);
+            sum[i] = fmaf(w[k + i], x[k + i], sum[i]);
     }
     if (k < cols) {
         float w_rest[LANES] = {0};
@@ -45,8 +47,9 @@ static void lanes_add(float lanes[LANES], const float *w, const float *x, size_t
         memcpy(w_rest, w + k, (cols - k) * sizeof *w);
         memcpy(x_rest, x + k, (cols - k) * sizeof *x);
         for (int i = 0; i < LANES; i++)
-            lanes[i] = fmaf(w_rest[i], x_rest[i], lanes[i]);
+            sum[i] = fmaf(w_rest[i], x_rest[i], sum[i]);
     }
+    memcpy(lanes, sum, sizeof sum);
 }
 
 static float dot(const float *w, const float *x, size_t cols)
