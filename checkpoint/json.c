@@ -28,7 +28,7 @@ enum status json_parse_object(const char *path, const char *bytes, size_t count,
     json_t *object = json_loadb(bytes, count, JSON_REJECT_DUPLICATES, &problem);
     const char *key = "";
 
-    if (object && json_is_object(object)) {
+    if (json_is_object(object)) {
         *ret = object;
         return STATUS_OK;
     }

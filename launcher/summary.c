@@ -56,6 +56,7 @@ static void stage_line(const struct plan *plan, const struct summary *all, int s
         if (!slowest || all[rank].compute_ns > slowest->compute_ns)
             slowest = &all[rank];
     }
+    CHECK(slowest); /* every stage has a rank */
     idle = slowest->elapsed_ns > slowest->compute_ns ? slowest->elapsed_ns - slowest->compute_ns : 0;
     text_add(out, "  stage %-3d %3d rank%s  compute %6.2f s  wait %6.2f s  bubble %4.1f %%  %" PRIu64 " waves, %" PRIu64
                   " rows\n",

@@ -92,7 +92,8 @@ uint64_t plan_types_unit(const struct plan_types *types, enum parameter paramete
     for (uint64_t layer = 0; layer < types->config->layer_count; layer++) {
         uint64_t length = weight_block_length(types->type[layer * PARAMETER_COUNT + parameter]);
 
-        unit = unit / greatest_common_divisor(unit, length) * length;
+        if (length)
+            unit = unit / greatest_common_divisor(unit, length) * length;
     }
     return unit;
 }

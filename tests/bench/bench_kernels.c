@@ -196,8 +196,12 @@ int main(int argc, char **argv)
     float *x = calloc((size_t)TOKENS * 4096 + 2048 * 576, sizeof *x);
     float *y = calloc((size_t)8 * MATRIX_BYTES / 864, sizeof *y);
 
-    if (!data || !x || !y || threads < 1 || threads > POOL_MAX_THREADS)
+    if (!data || !x || !y || threads < 1 || threads > POOL_MAX_THREADS) {
+        free(data);
+        free(x);
+        free(y);
         return EXIT_FAILURE;
+    }
     /* Every half and float in this pattern is an ordinary small number. */
     for (size_t i = 0; i < MATRIX_BYTES; i++)
         data[i] = (unsigned char)(0x11 + i % 7);

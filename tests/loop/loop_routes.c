@@ -258,6 +258,8 @@ static enum status send_wave(struct rank *self, struct route *route, uint32_t to
     memset(bundle->tensor[0]->data, 0, bundle->tensor[0]->bytes);
     ((uint32_t *)bundle->tensor[0]->data)[2] = told;
     st = tensor_reshape(bundle->tensor[1], DTYPE_F32, &shape, &self->err);
+    if (st != STATUS_OK)
+        return st;
     for (uint64_t k = 0; k < rows * 4; k++)
         ((float *)bundle->tensor[1]->data)[k] = (float)(rows * 1000 + k);
     return finish(route_send(route, bundle, epoch, &completion, &self->err), &completion, &self->err);
@@ -496,7 +498,7 @@ static enum status deadline_body(struct rank *self)
     if (!self->rank) {
         uint64_t start = clock_ns();
 
-        st = route_acquire(route, &bundle, &self->err);
+        EXPECT(route_acquire(route, &bundle, &self->err) == STATUS_OK);
         (void)tensor_reshape(bundle->tensor[0], DTYPE_U8, &shape, &self->err);
         fill(bundle->tensor[0], 3);
         st = route_send(route, bundle, 0, &completion, &self->err);

@@ -46,7 +46,7 @@ START_TEST(sums_are_right_at_every_size)
         if (st == STATUS_OK)
             st = finish(completion, &err);
         for (uint64_t k = 0; k < counts[i]; k++)
-            right &= values[k] == (float)(size * (size + 1) / 2);
+            right &= values[k] == (float)size * (float)(size + 1) / 2.0f;
         tensor_release(tensor);
     }
     ck_assert_msg(st == STATUS_OK, "%s", err.text);
