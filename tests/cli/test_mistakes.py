@@ -25,7 +25,8 @@ class Case:
     """A folder for one case, with what it writes and runs there."""
 
     def __init__(self):
-        self.folder = tempfile.mkdtemp(prefix="ferry-mistakes-")
+        self.scratch = tempfile.TemporaryDirectory(prefix="ferry-mistakes-")
+        self.folder = self.scratch.name
 
     def path(self, name):
         return os.path.join(self.folder, name)
