@@ -26,7 +26,9 @@ enum {
     LAST_SLEEP_US = 1000,
     LONG_SLEEP_US = 4000, /* of a wait that has lasted LONG_WAIT times as long: it is late by a 64th at most */
     LONG_WAIT = 64,
-    PATIENCE_MS = 5 /* of a wait, before it looks at the timeout rule */
+    PATIENCE_MS = 5, /* of a wait, before it looks at the timeout rule */
+    POLL_US = 100,   /* between two looks at the control channel: each is a call into MPI */
+    PROGRESS_US = 50 /* between two turns of session_progress that do something */
 };
 
 int session_rank(const struct session *session)
@@ -97,8 +99,13 @@ void session_advance(struct session *session)
 {
     struct error err = {0};
     struct lane **link = &session->active;
-    enum status st = control_poll(session->control, &err);
+    uint64_t now = clock_ns();
+    enum status st = STATUS_OK;
 
+    if (now - session->polled_ns >= POLL_US * NS_PER_US) {
+        session->polled_ns = now;
+        st = control_poll(session->control, &err);
+    }
     if (st != STATUS_OK)
         (void)session_poison(session, st, err.text);
     adopt(session);
@@ -506,6 +513,12 @@ struct route *session_route(struct session *session, uint32_t id)
 
 void session_progress(struct session *session)
 {
+    uint64_t now = clock_ns();
+
+    /* Called between tiles, every few microseconds: too often for a lock and a call into MPI. */
+    if (now - atomic_load_explicit(&session->progress_ns, memory_order_relaxed) < PROGRESS_US * NS_PER_US)
+        return;
+    atomic_store_explicit(&session->progress_ns, now, memory_order_relaxed);
     session_lock(session);
     session->wait.counter++;
     session_advance(session);

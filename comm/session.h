@@ -79,7 +79,8 @@ struct route *session_route(struct session *session, uint32_t id);
 int session_rank(const struct session *session);
 int session_size(const struct session *session);
 
-/* Move everything that can move; never blocks.  Compute calls it between tiles.  Counts as a sign of life. */
+/* Move everything that can move; never blocks.  Compute calls it between tiles, as often as it likes: it does something
+ * every 50 us.  Counts as a sign of life. */
 void session_progress(struct session *session);
 
 /* STATUS_OK, or the first failure with its sentence. */

@@ -7,6 +7,7 @@
 #define COMM_SESSION_PRIVATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "comm/control.h"
 #include "comm/fault.h"
@@ -57,6 +58,8 @@ struct session {
 
     uint64_t digest; /* of what all ranks agreed on; in every frame.  Set by session_consensus, 0 before */
     struct session_counters counters;
+    uint64_t polled_ns;               /* when the control channel was looked at last */
+    atomic_uint_fast64_t progress_ns; /* when session_progress did something last */
     uint64_t moved; /* grows whenever a message moved */
     uint64_t epoch; /* of the last route transfer, for a cause */
 

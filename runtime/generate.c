@@ -1,8 +1,8 @@
 /* The loop, the same on every rank: for each wave, take, compute, hand on; then the vote.
  *
  * A wave's tokens of step n - 1 are taken just before its pass in step n, so that with as many waves as stages every
- * stage computes while the others do.  The vote of step n is read at the end of step n + 1: nobody ever waits for a
- * rank that still computes step n.  A line's "done" goes into the vote as a second flag; when everybody's is set the
+ * stage computes while the others do.  The vote of step n is waited for at the end of step n + 1, and committed earlier
+ * when it has come: nobody ever waits for a rank that still computes step n.  A line's "done" goes into the vote as a second flag; when everybody's is set the
  * run ends, at the same step everywhere. */
 #include "runtime/generate.h"
 
@@ -44,7 +44,9 @@ struct generation {
     struct digest *digests;    /* [waves, slots]: last stage */
     struct candidate *scratch; /* [vocab] */
     struct candidate best[RESULTS_MAX_TOP];
-    struct completion *vote; /* of the last step */
+    struct completion *vote; /* of the step before this one, until it has been read */
+    uint64_t vote_step;
+    uint32_t vote_flags;     /* what it said */
     struct generate_stats stats;
     uint64_t vote_wait_ns;
 };
@@ -316,22 +318,64 @@ static uint64_t waited(const struct generation *g)
     return g->boundary.wait_ns + stage_wait_ns(g->stage) + g->vote_wait_ns;
 }
 
+/* The vote has come: commit its step. */
+static enum status take_vote(struct generation *g, struct error *err)
+{
+    g->vote_flags = completion_flags(g->vote);
+    completion_release(g->vote);
+    g->vote = NULL;
+    if (!(g->vote_flags & VOTE_WELL))
+        return error_set(err, STATUS_LOST, "step %" PRIu64 " was not committed: a rank voted against it", g->vote_step);
+    return results_commit(g->results, g->vote_step, err);
+}
+
+/* Commit the last step as soon as its vote is there: what it generated need not wait for the end of this one. */
+static enum status poll_vote(struct generation *g, struct error *err)
+{
+    if (g->vote && completion_test(g->vote) == COMPLETION_DONE)
+        return take_vote(g, err);
+    return results_poll(g->results, err);
+}
+
+/* Wait for the vote; *ret_done: every line is done.  Read at the same point of the loop on every rank, so that all end
+ * at the same step. */
+static enum status read_vote(struct generation *g, bool *ret_done, struct error *err)
+{
+    uint64_t start = clock_ns();
+    enum status st = g->vote ? completion_wait(g->vote, DEADLINE_NONE, err) : STATUS_OK;
+
+    g->vote_wait_ns += clock_ns() - start;
+    if (st == STATUS_OK && g->vote)
+        st = take_vote(g, err);
+    *ret_done = g->vote_flags & VOTE_DONE;
+    return st;
+}
+
+static enum status post_vote(struct generation *g, uint64_t step, struct error *err)
+{
+    bool done = !g->schedule || schedule_done(g->schedule);
+
+    g->vote_step = step;
+    return group_failure_agreement(g->world, VOTE_WELL | (done ? VOTE_DONE : 0), &g->vote, err);
+}
+
 static enum status run_wave(struct generation *g, uint64_t step, uint32_t index, struct error *err)
 {
     uint64_t start = clock_ns();
     uint64_t before = waited(g);
     struct wave wave;
-    enum status st = g->o.rank->first ? start_wave(g, step, index, &wave, err)
-                                      : receive_wave(g, step, index, &wave, err);
+    enum status st = poll_vote(g, err);
 
+    if (st == STATUS_OK && g->o.rank->first)
+        st = start_wave(g, step, index, &wave, err);
+    else if (st == STATUS_OK)
+        st = receive_wave(g, step, index, &wave, err);
     if (st == STATUS_OK)
         st = stage_run(g->stage, &wave, index, err);
     if (st == STATUS_OK && g->boundary.forward_out)
         st = boundary_send_wave(&g->boundary, step, &wave, stage_hidden(g->stage), err);
     if (st == STATUS_OK && g->o.rank->last)
         st = sample_wave(g, step, index, &wave, err);
-    if (st == STATUS_OK)
-        st = results_poll(g->results, err);
     if (st == STATUS_OK && wave.rows) {
         g->stats.waves++;
         g->stats.rows += wave.rows;
@@ -355,32 +399,6 @@ static enum status run_step(struct generation *g, uint64_t step, struct error *e
     return st;
 }
 
-/* Read the vote on step; *ret_done: every line is done. */
-static enum status read_vote(struct generation *g, uint64_t step, bool *ret_done, struct error *err)
-{
-    uint64_t start = clock_ns();
-    enum status st = completion_wait(g->vote, DEADLINE_NONE, err);
-    uint32_t flags;
-
-    g->vote_wait_ns += clock_ns() - start;
-    if (st != STATUS_OK)
-        return st;
-    flags = completion_flags(g->vote);
-    completion_release(g->vote);
-    g->vote = NULL;
-    if (!(flags & VOTE_WELL))
-        return error_set(err, STATUS_LOST, "step %" PRIu64 " was not committed: a rank voted against it", step);
-    *ret_done = flags & VOTE_DONE;
-    return results_commit(g->results, step, err);
-}
-
-static enum status post_vote(struct generation *g, struct error *err)
-{
-    bool done = !g->schedule || schedule_done(g->schedule);
-
-    return group_failure_agreement(g->world, VOTE_WELL | (done ? VOTE_DONE : 0), &g->vote, err);
-}
-
 static enum status run_steps(struct generation *g, struct error *err)
 {
     bool done = false;
@@ -390,13 +408,13 @@ static enum status run_steps(struct generation *g, struct error *err)
     for (step = 0; st == STATUS_OK && !done; step++) {
         st = run_step(g, step, err);
         if (st == STATUS_OK && step)
-            st = read_vote(g, step - 1, &done, err);
+            st = read_vote(g, &done, err);
         if (st == STATUS_OK)
-            st = post_vote(g, err);
+            st = post_vote(g, step, err);
     }
     g->stats.steps = step;
     if (st == STATUS_OK)
-        st = read_vote(g, step - 1, &done, err);
+        st = read_vote(g, &done, err);
     /* The tokens of the last step came for nobody. */
     for (uint32_t index = 0; st == STATUS_OK && g->boundary.token_in && index < g->waves; index++)
         st = boundary_take_tokens(&g->boundary, step - 1, g->tokens + (size_t)index * g->o.plan->slots, err);
