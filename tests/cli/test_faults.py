@@ -279,6 +279,11 @@ def test_signals():
             path = topology("missing-" + command.split()[0], {"pipeline": 3}, startup_timeout="4s")
             script = '[ $OMPI_COMM_WORLD_RANK = 1 ] && exec %s; exec "%s" run "%s"' % (command, running.FERRY, path)
             result = running.execute([running.MPIRUN, "--oversubscribe", "-n", "3", "sh", "-c", script], timeout=60)
+            # mpirun sees at times that a rank ended before MPI_Init while others did not; then it names the rank itself.
+            if command == "true" and "exited due to process rank 1" in result.err:
+                tally.check(result.code == 1 and not result.left, "a rank that never starts is named by mpirun",
+                            result.summary())
+                continue
             expecting.failure(tally, "a rank that never starts and %s" % name, result, "timeout",
                               r"rank 1 has not come", within=4 + GRACE, absent=["rank 2 has not", "rank 0 has not"])
 
