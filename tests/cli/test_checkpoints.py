@@ -206,7 +206,7 @@ def test_bytes_read():
 
 def main():
     tests = [test for name, test in globals().items() if name.startswith("test_")]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
         for done in [pool.submit(test) for test in tests]:
             done.result()
     shutil.rmtree(FOLDER)

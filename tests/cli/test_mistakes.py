@@ -525,7 +525,7 @@ def main():
     tests = [test for name, test in globals().items() if name.startswith("test_")]
     if len(sys.argv) > 1:
         tests = [test for test in tests if any(word in test.__name__ for word in sys.argv[1:])]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
         for done in [pool.submit(test) for test in tests]:
             done.result()
     tally.finish()

@@ -64,11 +64,13 @@ def waiting(name, mesh, late, operation):
     if not expecting.success(tally, name, result):
         return
     tally.check([o["tokens"] for o in result.objects()] == tokens, name + ": the right tokens", result.summary())
+    with open(running.FERRY, "rb") as program:
+        most = 3 * SHARE if b"__asan_init" in program.read() else SHARE  # sanitized code takes its time
     share = quietest(samples)
     print("# %s: waiting ranks used %s of the core" % (name, "nothing measured" if share is None else
                                                        "%.1f %%" % (100 * share)), file=sys.stderr)
     tally.check(result.seconds > DELAY and share is not None, name + ": the delay was measured", result.summary())
-    tally.check(share is not None and share < SHARE, name + ": those that wait use less than 10 %% of the core (%s)" % share,
+    tally.check(share is not None and share < most, name + ": those that wait use less than 10 %% of the core (%s)" % share,
                 result.summary())
 
 
