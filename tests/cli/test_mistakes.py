@@ -373,7 +373,8 @@ def test_streamed_text():  # B151
 
 
 def test_usage():
-    path = Case().topology({"pipeline": 2}, keys())
+    case = Case()  # its folder lasts as long as it does
+    path = case.topology({"pipeline": 2}, keys())
     for name, arguments, needles in (
             ("an unknown command", ["ran", path], [r"'?ran'?", r"\brun\b"]),
             ("no command", [], [r"\brun\b"]),
