@@ -4,6 +4,7 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "backends/cpu/avx2_stream.h"
 #include "backends/cpu/inline.h"
 #include "backends/cpu/kernels.h"
 
@@ -13,21 +14,6 @@ enum {
     STREAM_SCALES = 512, /* floats of scales prepared at a time for those rows: 2048 columns' worth */
     STREAM_AHEAD = 4096  /* bytes to prefetch ahead, at least */
 };
-
-/* ---- Sums of lanes: i + 8 is added by the caller; then i + 4, i + 2, i + 1 ---- */
-
-/* The sums of four vectors. */
-INLINE __m128 sum_four(__m256 a, __m256 b, __m256 c, __m256 d)
-{
-    __m256 ab = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
-    __m256 cd = _mm256_add_ps(_mm256_permute2f128_ps(c, d, 0x20), _mm256_permute2f128_ps(c, d, 0x31));
-    /* a0 a1 c0 c1 b0 b1 d0 d1 */
-    __m256 two = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
-    /* a c a c b d b d */
-    __m256 one = _mm256_add_ps(_mm256_shuffle_ps(two, two, 0x88), _mm256_shuffle_ps(two, two, 0xdd));
-
-    return _mm_unpacklo_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1));
-}
 
 /* ---- Packed types: the scales of a block, made once, and the parts of its groups ----
  *
@@ -282,21 +268,24 @@ INLINE void decode_blocks(const unsigned char *packed, size_t count, float *valu
     }
 }
 
+#define DECODE_KERNEL(type, prepare, ...)                                                                              \
+    static void decode_##type(const unsigned char *packed, size_t count, float *values)                                \
+    {                                                                                                                  \
+        decode_blocks(packed, count, values, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                 \
+    }
 #define BLOCK_KERNELS(type, prepare, ...)                                                                              \
     static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)          \
     {                                                                                                                  \
         stream_blocks(w, row, count, x, y, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                   \
     }                                                                                                                  \
-    static void decode_##type(const unsigned char *packed, size_t count, float *values)                                \
-    {                                                                                                                  \
-        decode_blocks(packed, count, values, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                 \
-    }
+    DECODE_KERNEL(type, prepare, __VA_ARGS__)
 
-BLOCK_KERNELS(q4_0, prepare_two, .bytes = 18, .groups = 1, .parts = 4, .scales = 2)
-BLOCK_KERNELS(q4_1, prepare_two, .bytes = 20, .groups = 1, .parts = 4, .scales = 2)
+/* Their vector kernels are in avx2_stream.c. */
+DECODE_KERNEL(q4_0, prepare_two, .bytes = 18, .groups = 1, .parts = 4, .scales = 2)
+DECODE_KERNEL(q4_1, prepare_two, .bytes = 20, .groups = 1, .parts = 4, .scales = 2)
 BLOCK_KERNELS(q5_0, prepare_two, .bytes = 22, .groups = 1, .parts = 4, .scales = 2)
 BLOCK_KERNELS(q5_1, prepare_two, .bytes = 24, .groups = 1, .parts = 4, .scales = 2)
-BLOCK_KERNELS(q8_0, prepare_two, .bytes = 34, .groups = 1, .parts = 4, .scales = 2)
+DECODE_KERNEL(q8_0, prepare_two, .bytes = 34, .groups = 1, .parts = 4, .scales = 2)
 BLOCK_KERNELS(q4_k, prepare_k, .bytes = 144, .groups = 4, .parts = 8, .scales = 16)
 BLOCK_KERNELS(q5_k, prepare_k, .bytes = 176, .groups = 4, .parts = 8, .scales = 16)
 BLOCK_KERNELS(q6_k, prepare_q6_k, .bytes = 210, .groups = 2, .parts = 16, .scales = 16)
@@ -606,11 +595,11 @@ const struct kernels kernels_avx2 = {
     .vector = {[WEIGHT_F32] = vector_f32,
                [WEIGHT_F16] = vector_f16,
                [WEIGHT_BF16] = vector_bf16,
-               [WEIGHT_Q4_0] = vector_q4_0,
-               [WEIGHT_Q4_1] = vector_q4_1,
+               [WEIGHT_Q4_0] = stream_q4_0_avx2,
+               [WEIGHT_Q4_1] = stream_q4_1_avx2,
                [WEIGHT_Q5_0] = vector_q5_0,
                [WEIGHT_Q5_1] = vector_q5_1,
-               [WEIGHT_Q8_0] = vector_q8_0,
+               [WEIGHT_Q8_0] = stream_q8_0_avx2,
                [WEIGHT_Q4_K] = vector_q4_k,
                [WEIGHT_Q5_K] = vector_q5_k,
                [WEIGHT_Q6_K] = vector_q6_k},

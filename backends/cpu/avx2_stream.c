@@ -1,0 +1,148 @@
+/* Four weight rows at a time, blocks of 32 side by side.
+ *
+ * The scales of a run of blocks are made first, so that the loop over blocks only loads them.  A block is worked in two
+ * halves of eight lanes, each with the four rows behind each other: the two vectors of activations of a half and the
+ * eight accumulators then stay in the 16 registers.  The rows of a group lie behind each other in memory (unless they
+ * are columns of wider ones), so one straight line of prefetches runs ahead of them. */
+#include "backends/cpu/avx2_stream.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "backends/cpu/kernels.h"
+
+enum {
+    HALF = 8,
+    ROWS = 4,
+    RUN_BLOCKS = 64,   /* blocks whose scales are made at a time */
+    AHEAD_BYTES = 4096 /* prefetched before they are wanted */
+};
+
+/* What differs between the types; constants in each kernel. */
+struct kind {
+    size_t bytes;  /* of a block */
+    size_t header; /* scales in front of the quants */
+    bool nibbles;  /* else bytes with a sign */
+    bool bias;     /* else nibbles count from -8 */
+};
+
+INLINE void make_scales(const unsigned char *const *p, size_t begin, size_t end, float *scales, const struct kind kind)
+{
+    for (size_t b = begin; b < end; b++) {
+        UNROLL
+        for (int j = 0; j < ROWS; j++) {
+            int bits;
+
+            memcpy(&bits, p[j] + b * kind.bytes, sizeof bits);
+            _mm_storel_pi((__m64 *)(void *)(scales + ((b - begin) * ROWS + (size_t)j) * 2),
+                          _mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
+        }
+    }
+}
+
+INLINE __m256 weight(const float *scale, __m256i q, const struct kind kind)
+{
+    __m256 d = _mm256_broadcast_ss(scale);
+
+    if (kind.bias)
+        return _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(q), _mm256_broadcast_ss(scale + 1));
+    return _mm256_mul_ps(d, _mm256_cvtepi32_ps(q));
+}
+
+/* Elements 8 half + 0..7 and, 16 further on, the second eight that fall on the same lanes. */
+INLINE void load_pair(const unsigned char *quants, int half, __m256i *first, __m256i *second, const struct kind kind)
+{
+    if (kind.nibbles) {
+        __m256i q = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(quants + HALF * half)));
+
+        *first = _mm256_and_si256(q, _mm256_set1_epi32(15));
+        *second = _mm256_srli_epi32(q, 4);
+        if (!kind.bias) {
+            *first = _mm256_sub_epi32(*first, _mm256_set1_epi32(8));
+            *second = _mm256_sub_epi32(*second, _mm256_set1_epi32(8));
+        }
+    } else {
+        *first = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(quants + HALF * half)));
+        *second = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(quants + 16 + HALF * half)));
+    }
+}
+
+INLINE void add_block(const unsigned char *const *p, size_t at, const float *x, const float *scales, int half,
+                      __m256 *lanes, const struct kind kind)
+{
+    __m256 low = _mm256_loadu_ps(x + HALF * half);
+    __m256 high = _mm256_loadu_ps(x + 16 + HALF * half);
+
+    UNROLL
+    for (int j = 0; j < ROWS; j++) {
+        __m256i first;
+        __m256i second;
+
+        load_pair(p[j] + at + kind.header, half, &first, &second, kind);
+        lanes[j] = _mm256_fmadd_ps(weight(scales + 2 * j, first, kind), low, lanes[j]);
+        lanes[j] = _mm256_fmadd_ps(weight(scales + 2 * j, second, kind), high, lanes[j]);
+    }
+}
+
+/* Four rows; ahead: where the bytes lie that will be wanted, in a line. */
+INLINE void stream_group(const unsigned char *const *p, size_t blocks, const unsigned char *ahead, const float *x,
+                         float *sums, const struct kind kind)
+{
+    float scales[RUN_BLOCKS * ROWS * 2];
+    __m256 first[ROWS];
+    __m256 second[ROWS];
+
+    UNROLL
+    for (int j = 0; j < ROWS; j++)
+        first[j] = second[j] = _mm256_setzero_ps();
+    for (size_t begin = 0; begin < blocks; begin += RUN_BLOCKS) {
+        size_t end = begin + RUN_BLOCKS < blocks ? begin + RUN_BLOCKS : blocks;
+
+        make_scales(p, begin, end, scales, kind);
+        for (size_t b = begin; b < end; b++) {
+            const float *s = scales + (b - begin) * ROWS * 2;
+
+            UNROLL
+            for (size_t line = 0; line < ROWS * kind.bytes; line += 64)
+                _mm_prefetch((const char *)(ahead + b * ROWS * kind.bytes + line), _MM_HINT_T0);
+            add_block(p, b * kind.bytes, x + b * 32, s, 0, first, kind);
+            add_block(p, b * kind.bytes, x + b * 32, s, 1, second, kind);
+        }
+    }
+    UNROLL
+    for (int j = 0; j < ROWS; j++)
+        first[j] = _mm256_add_ps(first[j], second[j]);
+    _mm_storeu_ps(sums, sum_four(first[0], first[1], first[2], first[3]));
+}
+
+INLINE void stream(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y,
+                   const struct kind kind)
+{
+    size_t blocks = (size_t)w->cols / 32;
+
+    for (uint64_t r = 0; r < count; r += ROWS) {
+        const unsigned char *p[ROWS];
+        float sums[ROWS];
+
+        for (unsigned j = 0; j < ROWS; j++)
+            p[j] = w->data + (size_t)(row + (r + j < count ? r + j : count - 1)) * w->row_bytes;
+        stream_group(p, blocks, p[0] + AHEAD_BYTES, x, sums, kind);
+        for (uint64_t j = 0; j < ROWS && r + j < count; j++)
+            y[r + j] = sums[j];
+    }
+}
+
+void stream_q4_0_avx2(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)
+{
+    stream(w, row, count, x, y, (struct kind){.bytes = 18, .header = 2, .nibbles = true});
+}
+
+void stream_q4_1_avx2(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)
+{
+    stream(w, row, count, x, y, (struct kind){.bytes = 20, .header = 4, .nibbles = true, .bias = true});
+}
+
+void stream_q8_0_avx2(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)
+{
+    stream(w, row, count, x, y, (struct kind){.bytes = 34, .header = 2});
+}
