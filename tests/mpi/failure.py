@@ -15,7 +15,7 @@ MPIRUN, JOB = sys.argv[1:3]
 for name in "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM":
     os.environ.setdefault(name, "1")
 # A sanitizer shall not turn a crash into an exit; what MPI never frees is not ours.
-os.environ.setdefault("ASAN_OPTIONS", "handle_segv=0:detect_leaks=0")
+os.environ["ASAN_OPTIONS"] = "handle_segv=0:detect_leaks=0"
 TIMEOUT = 3.0  # of the job, in seconds
 
 
