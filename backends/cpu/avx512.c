@@ -253,15 +253,15 @@ INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, 
                     prepare(p[j] + b * bytes, scales + ((b - begin) * STREAM_ROWS + (size_t)j) * scale_count);
             }
             for (size_t b = begin; b < end; b++) {
+                /* Small blocks: the rows lie behind each other, so one straight line of prefetches runs ahead. */
+                for (size_t line = 0; bytes <= 64 && line < STREAM_ROWS * bytes; line += 64)
+                    _mm_prefetch((const char *)p[0] + STREAM_AHEAD + b * STREAM_ROWS * bytes + line, _MM_HINT_T0);
                 UNROLL
                 for (int j = 0; j < STREAM_ROWS; j++) {
                     const unsigned char *block = p[j] + b * bytes;
 
-                    /* Small blocks lie several in a line: every other one is enough. */
-                    if (bytes > 32 || (b + (size_t)j) % 2 == 0) {
-                        for (size_t line = 0; line < bytes; line += 64)
-                            _mm_prefetch((const char *)block + ahead + line, _MM_HINT_T0);
-                    }
+                    for (size_t line = 0; bytes > 64 && line < bytes; line += 64)
+                        _mm_prefetch((const char *)block + ahead + line, _MM_HINT_T0);
                     for (int g = 0; g < shape.groups; g++) {
                         const float *xg = x + b * cols + (size_t)g * (size_t)shape.parts * LANES;
 
