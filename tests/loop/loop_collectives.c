@@ -183,7 +183,7 @@ static enum status cancelling_body(struct rank *self)
 
         st = finish(group_all_reduce_sum(group, send, recv, &completion, &self->err), &completion, &self->err);
         for (uint64_t k = 0; k < sample->elements && st == STATUS_OK; k++) {
-            float in[MOST];
+            float in[MOST] = {0};
             float expected = 0;
 
             for (int i = 0; i < self->size; i++)
