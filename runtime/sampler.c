@@ -139,6 +139,10 @@ enum status sampler_pick(const struct sampling *sampling, const float *logits, u
         return STATUS_OK;
     }
     sampler_best(logits, vocab, count, scratch);
+    if (!isfinite(scratch[0].logit / sampling->temperature)) { /* so cold that the division overflows: the best one */
+        *ret = scratch[0].id;
+        return STATUS_OK;
+    }
     count = nucleus(scratch, count, sampling->temperature, sampling->top_p, &mass);
     philox4x32(counter, key, random);
     float u = (float)(random[0] >> 8) * 0x1p-24f * mass;

@@ -2,7 +2,8 @@
  *
  * Order: temperature, top-k, softmax, top-p (the smallest prefix that reaches p, ties by id); then one random number,
  * the top 24 bits of Philox4x32-10 (key: seed; counter: request, step) / 2^24.  Sums are f32 in sorted order.
- * Temperature 0 is greedy: the largest logit, the lowest id on a tie.
+ * Temperature 0, or one so small that the best logit divided by it is not finite, is greedy: the largest logit, the
+ * lowest id on a tie.
  * Philox: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11. */
 #ifndef RUNTIME_SAMPLER_H
 #define RUNTIME_SAMPLER_H
@@ -14,7 +15,7 @@
 struct sampling {
     float temperature; /* 0: greedy */
     uint32_t top_k;    /* 0: all */
-    float top_p;       /* in (0, 1] */
+    float top_p;       /* 0 to 1; 0: the best one */
     uint64_t seed;
 };
 

@@ -71,6 +71,21 @@ START_TEST(top_k_and_top_p_leave_only_the_best)
 }
 END_TEST
 
+START_TEST(a_temperature_that_overflows_the_logits_takes_the_best)
+{
+    const float rows[][4] = {{-4, 20, 19, 1}, {-4, -2, -3, -9}, {-1, 0, -2, -3}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (float temperature = 1e-36f; temperature > 0; temperature /= 10) {
+            const struct sampling cold = {temperature, 0, 1.0f, 9};
+
+            for (uint32_t step = 0; step < 8; step++)
+                ck_assert_uint_eq(pick(&cold, rows[i], 4, step), 1);
+        }
+    }
+}
+END_TEST
+
 START_TEST(frequencies_follow_the_softmax)
 {
     const float logits[] = {0.0f, 1.0f, 2.0f, -1.0f};
@@ -144,6 +159,7 @@ int main(void)
     tcase_add_test(all, philox_gives_the_published_answers);
     tcase_add_test(all, greedy_takes_the_lowest_id_of_equal_logits);
     tcase_add_test(all, top_k_and_top_p_leave_only_the_best);
+    tcase_add_test(all, a_temperature_that_overflows_the_logits_takes_the_best);
     tcase_add_test(all, frequencies_follow_the_softmax);
     tcase_add_test(all, logits_that_are_no_numbers_are_refused);
     tcase_add_test(all, best_equals_the_front_of_a_full_sort);
