@@ -119,6 +119,7 @@ static enum status create_schedule(struct generation *g, uint32_t slots, struct 
         .prompt_chunk = o->prompt_chunk,
         .context = o->plan->context,
         .max_new_tokens = o->max_new_tokens,
+        .vocab = (uint32_t)o->plan->model->vocab_size,
     };
 
     return o->rank->first ? schedule_create(&options, &g->schedule, err) : STATUS_OK;

@@ -11,6 +11,7 @@ struct slot {
     uint32_t generated; /* tokens that came back */
     uint32_t limit;     /* tokens allowed */
     uint32_t token;     /* the last one: the next row when the prompt is through */
+    bool asked;         /* its last pass asked for a token */
 };
 
 struct schedule {
@@ -111,7 +112,8 @@ static void fill_slot(const struct schedule *schedule, struct slot *slot, struct
         ids[i] = position < length ? prompts->tokens[prompts->begin[slot->request] + position] : slot->token;
     }
     slot->position += out->rows;
-    if (slot->position >= length)
+    slot->asked = slot->position >= length;
+    if (slot->asked)
         out->flags = WAVE_SAMPLE | (slot->generated + 1 == slot->limit ? WAVE_FINAL : 0);
 }
 
@@ -130,19 +132,43 @@ void schedule_wave(struct schedule *schedule, uint32_t index, struct wave *wave,
     }
 }
 
+/* Exactly what the slot's last pass asked for, in the model's range; without this a damaged token would be looked up
+ * outside the embedding, and one without its end would run over the cache. */
+static enum status check_token(const struct schedule *schedule, const struct slot *slot, const struct token *token,
+                               struct error *err)
+{
+    bool last = token->flags & (TOKEN_STOP | TOKEN_LENGTH);
+
+    if (!slot->asked)
+        return token->flags ? error_set(err, STATUS_MISMATCH, "token %u of request %u came back, none was asked for",
+                                        token->index, token->request)
+                            : STATUS_OK;
+    if (!(token->flags & TOKEN_VALID) || token->request != slot->request || token->index != slot->generated)
+        return error_set(err, STATUS_MISMATCH,
+                         "token %u of request %u (flags %u) came back, expected token %u of request %u", token->index,
+                         token->request, token->flags, slot->generated, slot->request);
+    if (token->token >= schedule->o.vocab)
+        return error_set(err, STATUS_MISMATCH, "token %u of request %u is %u, the vocabulary has %u", token->index,
+                         token->request, token->token, schedule->o.vocab);
+    if (!last && slot->generated + 1 >= slot->limit)
+        return error_set(err, STATUS_MISMATCH, "request %u does not end at its last token, %u", token->request,
+                         token->index);
+    return STATUS_OK;
+}
+
 enum status schedule_tokens(struct schedule *schedule, uint32_t index, const struct token *tokens, struct error *err)
 {
     struct slot *slots = schedule->slots + (size_t)index * schedule->o.slots;
 
     for (uint32_t s = 0; s < schedule->o.slots; s++) {
         struct slot *slot = &slots[s];
+        enum status st = check_token(schedule, slot, &tokens[s], err);
 
-        if (!(tokens[s].flags & TOKEN_VALID))
+        if (st != STATUS_OK)
+            return error_wrap(err, st, "wave %u slot %u", index, s);
+        if (!slot->asked)
             continue;
-        if (!slot->busy || tokens[s].request != slot->request || tokens[s].index != slot->generated)
-            return error_set(err, STATUS_MISMATCH,
-                             "wave %u slot %u: token %u of request %u came back, expected token %u of request %u", index,
-                             s, tokens[s].index, tokens[s].request, slot->generated, slot->request);
+        slot->asked = false;
         slot->token = tokens[s].token;
         slot->generated++;
         if (tokens[s].flags & (TOKEN_STOP | TOKEN_LENGTH)) {

@@ -33,6 +33,7 @@ struct schedule_options {
     uint32_t prompt_chunk; /* prompt rows per wave at most */
     uint32_t context;
     uint32_t max_new_tokens;
+    uint32_t vocab; /* tokens of the model */
 };
 
 struct schedule;
@@ -43,7 +44,8 @@ void schedule_destroy(struct schedule *schedule);
 /* The next pass of wave index; ids [wave_rows] gets its rows' tokens. */
 void schedule_wave(struct schedule *schedule, uint32_t index, struct wave *wave, uint32_t *ids);
 
-/* What came back for wave index: one entry a slot.  STATUS_MISMATCH: a token for another request than the slot's. */
+/* What came back for wave index: one entry a slot.  STATUS_MISMATCH: anything but the one token that each slot
+ * asked for (another request's, none, one outside the vocabulary, a last one that does not say so). */
 enum status schedule_tokens(struct schedule *schedule, uint32_t index, const struct token *tokens, struct error *err);
 
 /* No request is left, waiting or running. */

@@ -5,7 +5,7 @@
 
 #include "runtime/schedule.h"
 
-enum { SLOTS = 2, WAVES = 2, CONTEXT = 32, MAX_REQUESTS = 16, MAX_ROWS = 8 };
+enum { SLOTS = 2, WAVES = 2, CONTEXT = 32, MAX_REQUESTS = 16, MAX_ROWS = 8, VOCAB = 3000 };
 
 struct drive {
     struct prompts prompts;
@@ -86,7 +86,7 @@ START_TEST(every_request_goes_through_once_in_order_whatever_the_chunk)
 
     for (uint32_t chunk = 1; chunk <= MAX_ROWS; chunk++) {
         struct drive d = {0};
-        const struct schedule_options options = {&d.prompts, 0, 1, WAVES, SLOTS, MAX_ROWS, chunk, CONTEXT, 4};
+        const struct schedule_options options = {&d.prompts, 0, 1, WAVES, SLOTS, MAX_ROWS, chunk, CONTEXT, 4, VOCAB};
 
         set_prompts(&d, lengths, 7);
         run(&d, &options, 3);
@@ -107,7 +107,7 @@ START_TEST(the_context_ends_a_request_before_its_limit)
 {
     static const uint32_t lengths[] = {30, 31};
     struct drive d = {0};
-    const struct schedule_options options = {&d.prompts, 0, 1, WAVES, SLOTS, MAX_ROWS, 4, CONTEXT, 10};
+    const struct schedule_options options = {&d.prompts, 0, 1, WAVES, SLOTS, MAX_ROWS, 4, CONTEXT, 10, VOCAB};
 
     set_prompts(&d, lengths, 2);
     run(&d, &options, UINT32_MAX);
@@ -120,7 +120,7 @@ START_TEST(requests_are_dealt_to_data_lines_in_turn)
 {
     static const uint32_t lengths[] = {2, 2, 2, 2, 2};
     struct drive d = {0};
-    const struct schedule_options options = {&d.prompts, 1, 2, WAVES, SLOTS, MAX_ROWS, 4, CONTEXT, 1};
+    const struct schedule_options options = {&d.prompts, 1, 2, WAVES, SLOTS, MAX_ROWS, 4, CONTEXT, 1, VOCAB};
 
     set_prompts(&d, lengths, 5);
     run(&d, &options, UINT32_MAX);
@@ -129,23 +129,44 @@ START_TEST(requests_are_dealt_to_data_lines_in_turn)
 }
 END_TEST
 
-START_TEST(a_token_for_another_request_is_refused)
+/* Request 0 asks for its only token in the first pass, request 1 is not through its prompt yet. */
+START_TEST(anything_but_the_token_that_was_asked_for_is_refused)
 {
-    static const uint32_t lengths[] = {2};
-    struct drive d = {0};
-    const struct schedule_options options = {&d.prompts, 0, 1, 1, SLOTS, MAX_ROWS, 4, CONTEXT, 4};
-    const struct token wrong[SLOTS] = {{5, 1, TOKEN_VALID, 0}};
-    struct schedule *schedule = NULL;
-    struct error err = {0};
-    uint32_t ids[MAX_ROWS];
-    struct wave wave;
+    static const struct {
+        struct token back[SLOTS];
+        const char *says;
+    } cases[] = {
+        {{{0, VOCAB - 1, TOKEN_VALID | TOKEN_LENGTH, 0}}, NULL},
+        {{{0, 1, TOKEN_VALID | TOKEN_STOP, 0}}, NULL},
+        {{{5, 1, TOKEN_VALID | TOKEN_LENGTH, 0}}, "slot 0: token 0 of request 5"},
+        {{{0, 1, TOKEN_VALID | TOKEN_LENGTH, 1}}, "token 1 of request 0"},
+        {{{0}}, "expected token 0 of request 0"},
+        {{{0, 1, TOKEN_LENGTH, 0}}, "expected token 0 of request 0"},
+        {{{0, VOCAB, TOKEN_VALID | TOKEN_LENGTH, 0}}, "the vocabulary has 3000"},
+        {{{0, 1, TOKEN_VALID, 0}}, "does not end"},
+        {{{0, 1, TOKEN_VALID | TOKEN_LENGTH, 0}, {1, 1, TOKEN_VALID, 0}}, "slot 1: token 0 of request 1 came back, none"},
+    };
+    static const uint32_t lengths[] = {1, MAX_ROWS};
 
-    set_prompts(&d, lengths, 1);
-    ck_assert_int_eq(schedule_create(&options, &schedule, &err), STATUS_OK);
-    schedule_wave(schedule, 0, &wave, ids);
-    ck_assert_int_eq(schedule_tokens(schedule, 0, wrong, &err), STATUS_MISMATCH);
-    ck_assert_ptr_nonnull(strstr(err.text, "request 5"));
-    schedule_destroy(schedule);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct drive d = {0};
+        const struct schedule_options options = {&d.prompts, 0, 1, 1, SLOTS, MAX_ROWS, 4, CONTEXT, 1, VOCAB};
+        struct schedule *schedule = NULL;
+        struct error err = {0};
+        uint32_t ids[MAX_ROWS];
+        struct wave wave;
+
+        set_prompts(&d, lengths, 2);
+        ck_assert_int_eq(schedule_create(&options, &schedule, &err), STATUS_OK);
+        schedule_wave(schedule, 0, &wave, ids);
+        ck_assert_uint_eq(wave.slot[0].flags, WAVE_SAMPLE | WAVE_FINAL);
+        ck_assert_uint_eq(wave.slot[1].flags, 0);
+        ck_assert_int_eq(schedule_tokens(schedule, 0, cases[i].back, &err),
+                         cases[i].says ? STATUS_MISMATCH : STATUS_OK);
+        if (cases[i].says)
+            ck_assert_msg(strstr(err.text, cases[i].says), "%s", err.text);
+        schedule_destroy(schedule);
+    }
 }
 END_TEST
 
@@ -157,7 +178,7 @@ int main(void)
     tcase_add_test(all, every_request_goes_through_once_in_order_whatever_the_chunk);
     tcase_add_test(all, the_context_ends_a_request_before_its_limit);
     tcase_add_test(all, requests_are_dealt_to_data_lines_in_turn);
-    tcase_add_test(all, a_token_for_another_request_is_refused);
+    tcase_add_test(all, anything_but_the_token_that_was_asked_for_is_refused);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
