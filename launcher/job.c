@@ -365,7 +365,8 @@ static enum status load(struct job *job, struct error *err)
         st = weights_load(job->checkpoint, job->plan, &job->rank, &job->weights, err);
     job->load_ns = clock_ns() - start;
     if (st == STATUS_OK)
-        st = prompts_share(&job->prompts, session_group(job->session, job->rank.world_group), err);
+        st = prompts_share(&job->prompts, session_group(job->session, job->rank.world_group), job->plan->context,
+                           job->plan->model->vocab_size, err);
     return st;
 }
 

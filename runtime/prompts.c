@@ -332,7 +332,23 @@ static enum status share_lengths(struct prompts *prompts, uint64_t total, struct
     return st;
 }
 
-enum status prompts_share(struct prompts *prompts, struct group *world, struct error *err)
+/* What has come must be what rank 0 may have sent: rows are looked up and caches filled without a further look. */
+static enum status check_shared(const struct prompts *prompts, uint32_t context, uint64_t vocab, struct error *err)
+{
+    for (uint32_t i = 0; i < prompts->count; i++) {
+        if (!prompt_length(prompts, i) || prompt_length(prompts, i) >= context)
+            return error_set(err, STATUS_MISMATCH, "prompt %u came with %u tokens, the context is %u", i,
+                             prompt_length(prompts, i), context);
+        for (uint64_t k = prompts->begin[i]; k < prompts->begin[i + 1]; k++)
+            if (prompts->tokens[k] >= vocab)
+                return error_set(err, STATUS_MISMATCH, "prompt %u came with token %u, the vocabulary has %" PRIu64, i,
+                                 prompts->tokens[k], vocab);
+    }
+    return STATUS_OK;
+}
+
+enum status prompts_share(struct prompts *prompts, struct group *world, uint32_t context, uint64_t vocab,
+                          struct error *err)
 {
     bool root = group_rank(world) == 0;
     uint64_t total = root ? prompts->begin[prompts->count] : 0;
@@ -342,11 +358,13 @@ enum status prompts_share(struct prompts *prompts, struct group *world, struct e
     if (st != STATUS_OK)
         return st;
     total = head[1] | (uint64_t)head[2] << 32;
-    if (head[0] > PROMPTS_MAX || total > (uint64_t)MAX_FILE_BYTES)
+    if (!head[0] || head[0] > PROMPTS_MAX || total > (uint64_t)MAX_FILE_BYTES)
         return error_set(err, STATUS_OVERFLOW, "%u prompts of %" PRIu64 " tokens", head[0], total);
     prompts->count = head[0];
     st = share_lengths(prompts, total, world, err);
     if (st == STATUS_OK && !root && !(prompts->tokens = calloc(total ? total : 1, sizeof *prompts->tokens)))
         st = error_set(err, STATUS_NOMEM, "prompts of %" PRIu64 " tokens", total);
-    return st == STATUS_OK ? share_words(prompts->tokens, total, world, err) : st;
+    if (st == STATUS_OK)
+        st = share_words(prompts->tokens, total, world, err);
+    return st == STATUS_OK ? check_shared(prompts, context, vocab, err) : st;
 }

@@ -27,8 +27,10 @@ enum status prompts_read(const struct topology *topology, const struct checkpoin
                          const struct tokenizer *tokenizer, uint32_t context, struct prompts *ret, struct error *err);
 
 /* Give rank 0's (member 0's) prompts to everybody.  Collective over the world group; blocks.  prompts is read on
- * member 0 and filled elsewhere. */
-enum status prompts_share(struct prompts *prompts, struct group *world, struct error *err);
+ * member 0 and filled elsewhere.  STATUS_MISMATCH: what has come does not fit context or vocab; STATUS_OVERFLOW,
+ * STATUS_NOMEM; the group's. */
+enum status prompts_share(struct prompts *prompts, struct group *world, uint32_t context, uint64_t vocab,
+                          struct error *err);
 
 void prompts_done(struct prompts *prompts);
 

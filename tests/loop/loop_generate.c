@@ -99,7 +99,8 @@ static enum status load_rank(struct outcome *o, struct rank_objects *r)
     if (o->rank == 0)
         r->prompts = o->shared->prompts;
     if (st == STATUS_OK)
-        st = prompts_share(&r->prompts, session_group(r->session, r->rank.world_group), &o->err);
+        st = prompts_share(&r->prompts, session_group(r->session, r->rank.world_group), r->plan->context,
+                           r->plan->model->vocab_size, &o->err);
     return st;
 }
 
@@ -171,7 +172,27 @@ static json_t *load_golden(struct shared *shared)
     return golden;
 }
 
-static void run_mesh(const char *mesh)
+static void check_golden(const struct shared *shared, int ranks)
+{
+    for (int i = 0; i < ranks; i++)
+        ck_assert_msg(shared->outcome[i].st == STATUS_OK, "rank %d: %s", i, shared->outcome[i].err.text);
+    for (uint32_t p = 0; p < shared->prompts.count; p++) {
+        ck_assert_uint_eq(shared->outcome[0].counts[p], MAX_NEW);
+        ck_assert_mem_eq(shared->outcome[0].tokens[p], shared->expected[p], sizeof shared->outcome[0].tokens[p]);
+    }
+}
+
+static void check_refused(const struct shared *shared, int ranks)
+{
+    for (int i = 0; i < ranks; i++) {
+        ck_assert_int_eq(shared->outcome[i].st, STATUS_MISMATCH);
+        ck_assert_msg(strstr(shared->outcome[i].err.text, "token 4294967295, the vocabulary has"), "rank %d: %s", i,
+                      shared->outcome[i].err.text);
+    }
+}
+
+/* damaged: rank 0 gives everybody a prompt that no model of this vocabulary has. */
+static void run_mesh(const char *mesh, bool damaged)
 {
     static struct shared shared;
     struct error err = {0};
@@ -182,6 +203,8 @@ static void run_mesh(const char *mesh)
     memset(&shared, 0, sizeof shared);
     json_t *golden = load_golden(&shared);
 
+    if (damaged)
+        shared.prompts.tokens[1] = UINT32_MAX;
     text_add(&text, "ferry: 1\nname: loop\nmesh: {%s}\nworkload:\n  generate:\n    model: %s\n", mesh, MODEL);
     ck_assert_msg(topology_parse(text_string(&text), text.length, "loop.yaml", NULL, 0, &shared.topology, NULL, &err) ==
                       STATUS_OK, "%s", err.text);
@@ -194,12 +217,7 @@ static void run_mesh(const char *mesh)
     }
     for (int i = 0; i < ranks; i++)
         pthread_join(thread[i], NULL);
-    for (int i = 0; i < ranks; i++)
-        ck_assert_msg(shared.outcome[i].st == STATUS_OK, "rank %d: %s", i, shared.outcome[i].err.text);
-    for (uint32_t p = 0; p < shared.prompts.count; p++) {
-        ck_assert_uint_eq(shared.outcome[0].counts[p], MAX_NEW);
-        ck_assert_mem_eq(shared.outcome[0].tokens[p], shared.expected[p], sizeof shared.outcome[0].tokens[p]);
-    }
+    (damaged ? check_refused : check_golden)(&shared, ranks);
     loopback_world_destroy(shared.world);
     topology_destroy(shared.topology);
     text_done(&text);
@@ -211,7 +229,13 @@ static const char *const meshes[] = {"pipeline: 1",           "pipeline: 3",    
 
 START_TEST(every_mesh_generates_the_golden_tokens)
 {
-    run_mesh(meshes[_i]);
+    run_mesh(meshes[_i], false);
+}
+END_TEST
+
+START_TEST(prompts_that_came_damaged_are_refused_before_a_row_is_looked_up)
+{
+    run_mesh("data: 2", true);
 }
 END_TEST
 
@@ -222,6 +246,7 @@ int main(void)
 
     tcase_set_timeout(all, 300);
     tcase_add_loop_test(all, every_mesh_generates_the_golden_tokens, 0, sizeof meshes / sizeof *meshes);
+    tcase_add_test(all, prompts_that_came_damaged_are_refused_before_a_row_is_looked_up);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
