@@ -168,9 +168,9 @@ static enum status load_columns(struct loading *l, enum split split, const struc
     if (size_mul(row_bytes, tensor->dim[0], &bytes) != STATUS_OK)
         return error_set(l->err, STATUS_OVERFLOW, "tensor %s", tensor->name);
     st = allocate(l->weights, bytes, &memory, l->err);
-    for (uint64_t row = 0; st == STATUS_OK && row < tensor->dim[0]; row++)
-        st = checkpoint_read(l->checkpoint, tensor, row * tensor->row_bytes + begin, row_bytes,
-                             (unsigned char *)memory + row * row_bytes, l->err);
+    if (st == STATUS_OK)
+        st = checkpoint_read_strided(l->checkpoint, tensor, begin, tensor->dim[0], tensor->row_bytes, row_bytes, memory,
+                                     l->err);
     if (st != STATUS_OK)
         return st;
     *ret = (struct matrix){tensor->type, tensor->dim[0], part.count, row_bytes, memory};
