@@ -235,16 +235,30 @@ static enum status check(const struct printer *printer, struct error *err)
     return STATUS_OK;
 }
 
+/* Tokens of a prompt come in order, and none after its last. */
+static enum status check_order(const struct output *output, const struct token *token, struct error *err)
+{
+    if (token->index == output->count && !(output->flags & (TOKEN_STOP | TOKEN_LENGTH)))
+        return STATUS_OK;
+    return error_set(err, STATUS_MISMATCH, "a result for prompt %u: token %u, after %u%s", token->request,
+                     token->index, output->count,
+                     output->flags & (TOKEN_STOP | TOKEN_LENGTH) ? " that ended with a last one" : "");
+}
+
 enum status printer_emit(void *context, const struct result *result, struct error *err)
 {
     struct printer *printer = context;
     const struct token *token = &result->token;
     struct output *output;
+    enum status st;
 
     if (token->request >= printer->o.prompts->count)
         return error_set(err, STATUS_MISMATCH, "a result for prompt %u of %u", token->request,
                          printer->o.prompts->count);
     output = &printer->outputs[token->request];
+    st = check_order(output, token, err);
+    if (st != STATUS_OK)
+        return st;
     printer->no_memory |= !output_grow(output, printer->o.top);
     if (printer->no_memory)
         return check(printer, err);
