@@ -130,11 +130,10 @@ enum status job_consensus(struct job *job, struct error *err)
         manifest.plan_digest = plan_digest(job->plan);
     manifest.environment_digest = add_environment(&keys);
     manifest.build_digest = add_build(&keys, job);
-    list = list_keys(&keys);
-    if (!list || keys.failed || keys.text.failed) {
+    list = keys.failed || keys.text.failed ? NULL : list_keys(&keys);
+    if (!list) {
         manifest.status = STATUS_NOMEM;
         manifest.why = "the manifest's keys";
-        keys.count = 0;
     }
     manifest.keys = list;
     manifest.key_count = list ? keys.count : 0;
