@@ -1,9 +1,11 @@
-/* message   0 magic u32   4 protocol u16   6 kind u16   8 bytes of the content u32   12 piece u16   14 pieces u16
- *          16 zeros   32 this piece's bytes, the rest zeros
- * cause     0 status u32   4 rank i32   8 reporter i32   12 bytes of the text u32   16 time u64   24 epoch u64   32
- * text claim     0 rank i32   4 zeros   8 cause answer    0 inquiry u32   4 waiting u32   8 operation u32   12 object
- * u32   16 peer i32   20 zeros   24 sequence u64 32 waited u64   40 still u64   48 counter u64   56 object name [64]
- * 120 phase [64] */
+/* Offsets of the fields, little-endian; what is not named is zero.
+ *
+ * message: 0 magic u32; 4 protocol u16; 6 kind u16; 8 bytes of the content u32; 12 piece u16; 14 pieces u16; 32 this
+ * piece's bytes.
+ * cause: 0 status u32; 4 rank i32; 8 reporter i32; 12 bytes of the text u32; 16 time u64; 24 epoch u64; 32 text.
+ * claim: 0 rank i32; 8 cause.
+ * answer: 0 inquiry u32; 4 waiting u32; 8 operation u32; 12 object u32; 16 peer i32; 24 sequence u64; 32 waited u64;
+ * 40 still u64; 48 counter u64; 56 object name [64]; 120 phase [64]. */
 #include "comm/control_message.h"
 
 #include <stdlib.h>

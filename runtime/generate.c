@@ -2,8 +2,8 @@
  *
  * A wave's tokens of step n - 1 are taken just before its pass in step n, so that with as many waves as stages every
  * stage computes while the others do.  The vote of step n is waited for at the end of step n + 1, and committed earlier
- * when it has come: nobody ever waits for a rank that still computes step n.  A line's "done" goes into the vote as a second flag; when everybody's is set the
- * run ends, at the same step everywhere. */
+ * when it has come: nobody ever waits for a rank that still computes step n.  A line's "done" goes into the vote as a
+ * second flag; when everybody's is set the run ends, at the same step everywhere. */
 #include "runtime/generate.h"
 
 #include <inttypes.h>
