@@ -1,7 +1,7 @@
 /* The keeper forks here, before any thread and before MPI; the worker below is the rank's whole life. */
 #include "launcher/run_command.h"
 
-#include <unistd.h>
+#include <signal.h>
 
 #include "base/log.h"
 #include "launcher/job.h"
@@ -12,8 +12,10 @@ static int worker(void *context, struct keeper *keeper)
 {
     struct error err = {0};
     struct job *job = NULL;
-    enum status st = job_create(context, keeper, &job, &err);
+    enum status st;
 
+    (void)signal(SIGPIPE, SIG_IGN); /* who reads has gone: a failed write, which every writer answers, no dead rank */
+    st = job_create(context, keeper, &job, &err);
     if (st != STATUS_OK) {
         log_error("%s: %s", status_name(st), err.text);
         return status_exit_code(st);

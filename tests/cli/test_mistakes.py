@@ -311,6 +311,13 @@ def test_unwritable_output():
     path = case.topology({"pipeline": 2}, keys())
     result = case.shell(2, 'exec "$FERRY" run "%s" >&-' % path)
     expecting.failure(tally, "standard output is closed", result, "storage", r"standard output")
+    for option in ("", "--json"):
+        case = Case()
+        path = case.topology({"pipeline": 2}, keys(max_new_tokens=40, ignore_eos=True))
+        result = case.shell(2, 'mkfifo "pipe.$RANK"; (: <"pipe.$RANK") & exec "$FERRY" run "%s" %s >"pipe.$RANK"' %
+                            (path, option))
+        expecting.failure(tally, "who reads standard output has gone %s" % option, result, "storage",
+                          r"standard output", r"Broken pipe")
     result = Case().run({"pipeline": 2}, keys(), run_dir="/proc/nowhere")
     expecting.failure(tally, "a run folder that cannot be made", result, "storage", r"/proc/nowhere")
 
