@@ -243,8 +243,10 @@ static void check_world(struct job *job, int size)
 /* Rank 0 reads and encodes the prompts. */
 static enum status read_prompts(struct job *job, struct error *err)
 {
-    enum status st = tokenizer_open(job->checkpoint, &job->tokenizer, err);
+    enum status st;
 
+    enter(job, "reading the prompts"); /* standard input may never end */
+    st = tokenizer_open(job->checkpoint, &job->tokenizer, err);
     if (st == STATUS_OK)
         st = prompts_read(job->topology, job->checkpoint, job->tokenizer, job->plan->context, &job->prompts, err);
     return st;
