@@ -183,9 +183,12 @@ def write_topology(folder, name, mesh=None, generate=None, text="", **sections):
     if generate is not None:
         topology["workload"] = {"generate": generate}
     path = os.path.join(folder, name + ".yaml")
-    with open(path, "w", encoding="utf-8") as file:
+    # Jobs that run at the same time may share a file: it is never there half.
+    part = "%s.%s" % (path, uuid.uuid4().hex)
+    with open(part, "w", encoding="utf-8") as file:
         json.dump(topology, file, ensure_ascii=False, indent=1)
         file.write("\n" + text)
+    os.replace(part, path)
     return path
 
 
