@@ -17,6 +17,7 @@
 struct topology;
 struct checkpoint;
 struct model_config;
+struct parameter_rule;
 
 /* The forward bundle (boundary): role 0 "wave" u32 [slots, 4] (request, first position, rows, flags), role 1 "hidden"
  * f32 [rows, hidden].  The token bundle: "tokens" u32 [slots, 4] (request, token, flags, generated so far).  The
@@ -100,6 +101,11 @@ void plan_rank(const struct plan *plan, int rank, struct rank_plan *ret);
  * that can be computed with.  Tensors beyond those are noted.  Local; reads no weights.  A checkpoint without weights
  * passes.  STATUS_MODEL names each tensor with the shape expected and found, as many as fit. */
 enum status plan_check_tensors(const struct checkpoint *checkpoint, struct text *notes, struct error *err);
+
+/* One line about the tensor name that rule cannot use (missing, misshapen, of a foreign type); false, and nothing, when
+ * it is well. */
+bool plan_tensor_fault(const struct checkpoint *checkpoint, const struct parameter_rule *rule, const char *name,
+                       struct text *out);
 
 /* The result route from data line d's sampling rank to rank 0; 0: it is rank 0 itself. */
 uint32_t plan_result_route(const struct plan *plan, int data);

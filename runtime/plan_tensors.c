@@ -106,9 +106,8 @@ static void add_shape(struct text *out, const uint64_t *dim, int ndim)
     text_add(out, "]");
 }
 
-/* One line about a tensor that is missing, misshapen or of a foreign type; nothing when it is well. */
-static bool describe_fault(const struct checkpoint *checkpoint, const struct parameter_rule *rule, const char *name,
-                           struct text *out)
+bool plan_tensor_fault(const struct checkpoint *checkpoint, const struct parameter_rule *rule, const char *name,
+                       struct text *out)
 {
     const struct model_config *config = checkpoint_config(checkpoint);
     const struct stored_tensor *tensor = checkpoint_find(checkpoint, name);
@@ -192,7 +191,7 @@ static void collect(const struct checkpoint *checkpoint, const struct parameter_
         struct text line = {0};
 
         family_tensor_name(config, rule, layer, name, sizeof name);
-        if (describe_fault(checkpoint, rule, name, &line) && wanted->faults++ < SHOWN)
+        if (plan_tensor_fault(checkpoint, rule, name, &line) && wanted->faults++ < SHOWN)
             text_add(&wanted->report, "%s%s", wanted->report.length ? "\n" : "", text_string(&line));
         text_done(&line);
         tensor = checkpoint_find(checkpoint, name);

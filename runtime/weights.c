@@ -3,7 +3,6 @@
 #include "runtime/weights.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,28 +78,17 @@ static struct share split_range(const struct loading *l, enum split split, uint6
 static enum status find(const struct loading *l, const struct parameter_rule *rule, uint64_t layer,
                         const struct stored_tensor **ret)
 {
-    uint64_t rows = family_extent(l->config, rule->rows);
-    uint64_t cols = family_extent(l->config, rule->cols);
-    int ndim = rule->rows == EXTENT_NONE ? 1 : 2;
-    const struct stored_tensor *tensor;
+    struct text fault = {0};
     char name[NAME_BYTES];
+    enum status st = STATUS_OK;
 
     family_tensor_name(l->config, rule, layer, name, sizeof name);
-    tensor = checkpoint_find(l->checkpoint, name);
-    if (!tensor)
-        return error_set(l->err, STATUS_MODEL, "%s: tensor %s is missing", checkpoint_path(l->checkpoint), name);
-    if (tensor->type == WEIGHT_NONE)
-        return error_set(l->err, STATUS_MODEL, "%s: tensor %s has type %s, which cannot be computed with",
-                         checkpoint_path(l->checkpoint), name, tensor->type_name);
-    if (tensor->ndim != ndim || tensor->dim[ndim - 1] != cols || (ndim == 2 && tensor->dim[0] != rows))
-        return error_set(l->err, STATUS_MODEL,
-                         "%s: tensor %s has shape [%" PRIu64 "%s%.0" PRIu64 "] (%d dimensions), expected [%" PRIu64
-                         ", %" PRIu64 "]",
-                         checkpoint_path(l->checkpoint), name, tensor->dim[0], tensor->ndim > 1 ? ", " : "",
-                         tensor->ndim > 1 ? tensor->dim[1] : 0, tensor->ndim, ndim == 2 ? rows : cols,
-                         ndim == 2 ? cols : 1);
-    *ret = tensor;
-    return STATUS_OK;
+    if (plan_tensor_fault(l->checkpoint, rule, name, &fault))
+        st = error_set(l->err, STATUS_MODEL, "%s: %s", checkpoint_path(l->checkpoint), text_string(&fault));
+    else
+        *ret = checkpoint_find(l->checkpoint, name);
+    text_done(&fault);
+    return st;
 }
 
 /* A vector, or this rank's part of it, decoded to f32. */

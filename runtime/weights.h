@@ -36,7 +36,7 @@ struct weights {
 
 /* Load rank's part.  The checkpoint is borrowed until weights_unload.  Local; reads files.
  * STATUS_MODEL (missing tensor, wrong shape or type: expected and found), STATUS_STORAGE, STATUS_CORRUPT,
- * STATUS_NOMEM. */
+ * STATUS_OVERFLOW, STATUS_NOMEM. */
 enum status weights_load(struct checkpoint *checkpoint, const struct plan *plan, const struct rank_plan *rank,
                          struct weights **ret, struct error *err);
 void weights_unload(struct weights *weights);
