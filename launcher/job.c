@@ -37,8 +37,16 @@ static uint64_t startup_timeout(const struct job *job)
     return job->topology ? job->topology->communication.startup_timeout_ns.value : DEFAULT_STARTUP_NS;
 }
 
+/* A rank alone keeps nobody waiting while it is stopped. */
+static void limit_stop(struct job *job, uint64_t limit_ns)
+{
+    if (job->starter.size > 1)
+        keeper_set_limit(job->keeper, limit_ns);
+}
+
 static void enter(struct job *job, const char *phase)
 {
+    limit_stop(job, startup_timeout(job));
     watchdog_arm(job->watchdog, clock_ns() + startup_timeout(job) + LEAVE_NS, phase, "communication.startup_timeout");
     if (job->session)
         session_phase(job->session, phase);
@@ -470,6 +478,7 @@ static enum status generate(struct job *job, struct error *err)
     options = generation_options(job);
     st = generation_create(&options, &job->generation, err);
     watchdog_disarm(job->watchdog);
+    limit_stop(job, job->topology->communication.timeout_ns.value);
     if (st == STATUS_OK && job->printer)
         printer_start(job->printer);
     if (st == STATUS_OK)

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "comm/cause.h"
 #include "comm/recorder.h"
 #include "launcher/starter.h"
@@ -27,6 +30,7 @@
 /* Shared between keeper and worker. */
 struct keeper {
     atomic_bool set;
+    _Atomic uint64_t limit_ns; /* how long the worker may be stopped; 0: for ever */
     int rank;
     int size;
     char run_dir[PATH_MAX];
@@ -39,7 +43,15 @@ struct watch {
     bool own_group;       /* the worker has a process group of its own */
     bool stop_forwarded;  /* TERM, INT or HUP went to the worker */
     long long oom_before; /* the control group's count of OOM kills; -1: unknown */
+    bool stopped;         /* the worker, by STOP or TSTP */
+    uint64_t stopped_ns;  /* for how long, as far as this process ran meanwhile */
 };
+
+/* The other ranks, if any is awake, name a stopped one first; and of several keepers the lowest rank's comes first. */
+#define STOPPED_GRACE_NS (6 * NS_PER_S)
+#define STOPPED_STEP_NS (1500 * NS_PER_MS) /* what mpirun needs to end the others */
+#define STOPPED_TICK_NS (200 * NS_PER_MS)
+enum { STOPPED_STEPS = 2 };
 
 static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 enum { FORWARDED_COUNT = sizeof forwarded / sizeof forwarded[0] };
@@ -108,28 +120,42 @@ static const char *signal_name(int number)
     return name ? name : "unknown";
 }
 
-static void report(const struct watch *watch, int number)
+static int own_rank(const struct keeper *shared, const struct starter *starter)
+{
+    return atomic_load(&shared->set) ? shared->rank : starter->rank >= 0 ? starter->rank : 0;
+}
+
+/* Print and save what the worker ended of: "died: killed by SIGSEGV". */
+static void report(const struct watch *watch, enum status status, const char *end)
 {
     const struct keeper *shared = watch->shared;
     struct starter starter;
-    struct cause cause = {.status = STATUS_LOST};
+    struct cause cause = {.status = status};
     char last[256] = "";
     bool set = atomic_load(&shared->set) && shared->run_dir[0];
-    bool memory = number == SIGKILL && watch->oom_before >= 0 && oom_kills() > watch->oom_before;
     bool known;
 
     starter_read(&starter);
-    cause.rank = atomic_load(&shared->set) ? shared->rank : starter.rank >= 0 ? starter.rank : 0;
+    cause.rank = own_rank(shared, &starter);
     cause.reporter = cause.rank;
     known = set && recorder_last(shared->run_dir, shared->rank, last, sizeof last, &cause.time_ns);
-    (void)snprintf(cause.text, sizeof cause.text, "rank %d on %s died: killed by SIG%s%s", cause.rank, starter.host,
-                   signal_name(number), memory ? " (the kernel was out of memory)" : "");
+    (void)snprintf(cause.text, sizeof cause.text, "rank %d on %s %s", cause.rank, starter.host, end);
     if (known)
         log_error("%s; its last operation: %s", cause.text, last);
     else
         log_error("%s", cause.text);
     if (set)
         (void)cause_save(shared->run_dir, &cause, known ? last : NULL, NULL);
+}
+
+static void report_death(const struct watch *watch, int number)
+{
+    bool memory = number == SIGKILL && watch->oom_before >= 0 && oom_kills() > watch->oom_before;
+    char end[128];
+
+    (void)snprintf(end, sizeof end, "died: killed by SIG%s%s", signal_name(number),
+                   memory ? " (the kernel was out of memory)" : "");
+    report(watch, STATUS_LOST, end);
 }
 
 static bool quiet(const struct watch *watch, int number)
@@ -142,27 +168,89 @@ static int exit_code(const struct watch *watch, int status)
     if (WIFEXITED(status))
         return WEXITSTATUS(status) <= 125 ? WEXITSTATUS(status) : 1;
     if (!quiet(watch, WTERMSIG(status)))
-        report(watch, WTERMSIG(status));
+        report_death(watch, WTERMSIG(status));
     return status_exit_code(STATUS_LOST);
 }
 
-/* Until the worker has ended; one that is merely stopped or continued has not. */
+/* May the worker stay stopped for as long as it is by now? */
+static bool patient(const struct watch *watch)
+{
+    uint64_t limit = atomic_load(&watch->shared->limit_ns);
+    struct starter starter;
+    int rank;
+
+    if (!watch->stopped || !limit || watch->stopped_ns < limit + STOPPED_GRACE_NS)
+        return true;
+    starter_read(&starter);
+    rank = own_rank(watch->shared, &starter);
+    return watch->stopped_ns - limit <
+           STOPPED_GRACE_NS + STOPPED_STEP_NS * (unsigned)(rank < STOPPED_STEPS ? rank : STOPPED_STEPS);
+}
+
+/* Another rank of the run has had its say. */
+static bool cause_is_known(const struct keeper *shared)
+{
+    struct text path = {0};
+    bool known = false;
+
+    if (atomic_load(&shared->set) && shared->run_dir[0]) {
+        text_add(&path, "%s/cause.json", shared->run_dir);
+        known = access(text_string(&path), F_OK) == 0;
+    }
+    text_done(&path);
+    return known;
+}
+
+/* Nobody else has ended this rank: all ranks of the job are stopped.  The exit code. */
+static int end_stopped(const struct watch *watch)
+{
+    char end[128];
+    int status;
+
+    (void)snprintf(end, sizeof end, "has been stopped for %.1f s (timeout %.1f s): its keeper ends it",
+                   (double)watch->stopped_ns / (double)NS_PER_S,
+                   (double)atomic_load(&watch->shared->limit_ns) / (double)NS_PER_S);
+    if (!watch->stop_forwarded && !cause_is_known(watch->shared))
+        report(watch, STATUS_TIMEOUT, end);
+    (void)kill(watch->worker, SIGKILL);
+    while (waitpid(watch->worker, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return status_exit_code(STATUS_TIMEOUT);
+}
+
+/* The next signal, or 0 after a tick while the worker is stopped.  A tick counts as one however long it was: who stops
+ * the whole job stops this process too, and that time is not the worker's. */
+static int next_signal(struct watch *watch, const sigset_t *signals, siginfo_t *info)
+{
+    const struct timespec tick = {.tv_nsec = STOPPED_TICK_NS};
+    int number = watch->stopped ? sigtimedwait(signals, info, &tick) : sigwaitinfo(signals, info);
+
+    if (watch->stopped && number < 0 && errno == EAGAIN)
+        watch->stopped_ns += STOPPED_TICK_NS;
+    return number > 0 ? number : 0;
+}
+
+/* Until the worker has ended, or has been stopped for too long. */
 static int watch_worker(struct watch *watch, const sigset_t *signals)
 {
-    for (;;) {
+    while (patient(watch)) {
         siginfo_t info;
         int status;
-        int number = sigwaitinfo(signals, &info);
+        int number = next_signal(watch, signals, &info);
         pid_t reaped;
 
-        if (number > 0 && number != SIGCHLD)
+        if (number && number != SIGCHLD)
             forward(watch, &info);
-        reaped = waitpid(watch->worker, &status, WNOHANG);
-        if (reaped == watch->worker)
-            return exit_code(watch, status);
+        while ((reaped = waitpid(watch->worker, &status, WNOHANG | WUNTRACED | WCONTINUED)) == watch->worker) {
+            if (WIFEXITED(status) || WIFSIGNALED(status))
+                return exit_code(watch, status);
+            watch->stopped = WIFSTOPPED(status);
+            watch->stopped_ns = 0;
+        }
         if (reaped < 0 && errno != EINTR)
             return status_exit_code(STATUS_INTERNAL);
     }
+    return end_stopped(watch);
 }
 
 static int fork_worker(keeper_worker *worker, void *context, struct watch *watch)
@@ -209,4 +297,9 @@ void keeper_set_run(struct keeper *keeper, const char *run_dir, int rank, int si
     keeper->size = size;
     (void)snprintf(keeper->run_dir, sizeof keeper->run_dir, "%s", run_dir ? run_dir : "");
     atomic_store(&keeper->set, true);
+}
+
+void keeper_set_limit(struct keeper *keeper, uint64_t limit_ns)
+{
+    atomic_store(&keeper->limit_ns, limit_ns);
 }

@@ -3,9 +3,13 @@
  * It forwards TERM, INT, HUP, USR1 and USR2 to the worker, reaps it and exits at once: with the worker's code, or with
  * code 8 and one line (rank, host, signal, last recorded operation) and cause.json when a signal killed it.  A worker
  * that dies of a stop signal which the keeper forwarded is no cause: nothing is printed.  The worker dies with its
- * keeper, also when it is stopped, and is the first that the kernel kills when memory runs out. */
+ * keeper, also when it is stopped, and is the first that the kernel kills when memory runs out.
+ *
+ * A stopped rank is named by the others.  Where there is none awake, its keeper ends it: code 7. */
 #ifndef LAUNCHER_KEEPER_H
 #define LAUNCHER_KEEPER_H
+
+#include <stdint.h>
 
 struct keeper; /* the worker's side: a page shared with its keeper */
 
@@ -20,5 +24,9 @@ int keeper_run(keeper_worker *worker, void *context);
 /* Tell the keeper, from the worker, where the recorder's file lies and which rank of how many this is (copied).
  * Until then the rank is the one in the launcher's variables, and nothing is written on disk. */
 void keeper_set_run(struct keeper *keeper, const char *run_dir, int rank, int size);
+
+/* How long the worker may be stopped from now on before its keeper ends it, with 6 to 9 seconds' grace for the other
+ * ranks to do so first.  0, as at the start: for ever. */
+void keeper_set_limit(struct keeper *keeper, uint64_t limit_ns);
 
 #endif

@@ -258,6 +258,14 @@ def test_signals():
                         result.summary() + reference.summary())
 
     @case
+    def all_stopped():
+        path = topology("all-stopped", {"pipeline": 2})
+        result = running.mpirun(2, ["run", path, "--fault", "rank=0,op=12,kind=stop", "--fault", "rank=1,op=13,kind=stop"],
+                                timeout=60)
+        expecting.failure(tally, "all ranks are stopped", result, "timeout", r"rank \d on \S+ has been stopped for",
+                          within=TIMEOUT + GRACE + 2)
+
+    @case
     def keeper_killed():
         result = end_after(start_long("keeper-kill"), send(signal.SIGKILL, 1, 0))
         tally.check(result.code not in (0, running.OUTLIVED) and result.seconds < GRACE and not result.left,
