@@ -1,6 +1,8 @@
 /* The `ferry` program: one table of commands. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "launcher/inspect_command.h"
@@ -85,10 +87,21 @@ static int version_command(int argc, char **argv)
     return fflush(stdout) ? status_exit_code(STATUS_STORAGE) : 0;
 }
 
+/* A stream that the caller closed would be the next file or socket that is opened, and our text would go into it.  What
+ * takes its place cannot be written to, so that closed output stays an error. */
+static void hold_standard_streams(void)
+{
+    for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++) {
+        if (fcntl(stream, F_GETFD) < 0)
+            (void)open("/dev/null", O_RDONLY); /* takes the lowest free number: stream */
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct command *command;
 
+    hold_standard_streams();
     if (argc < 2) {
         usage(stderr);
         return status_exit_code(STATUS_USAGE);

@@ -300,6 +300,19 @@ def test_prompts_file():
 # ---- output --------------------------------------------------------------------------------------------
 
 
+def test_reader_that_leaves():
+    case = Case()
+    path = case.topology(generate=keys(prompts=[TEXT] * 300), mesh=None)
+    result = ferry("run", path, "--json", cwd=case.folder)
+    expecting.success(tally, "300 prompts on one rank", result)
+    for name, script in (("goes away", '{ "$0" run "%s" --json; echo "code $?" >&2; } | head -c 10'),
+                         ("never was, nor any other stream", '"$0" run "%s" --json <&- >&- 2>&-; echo "code $?"')):
+        result = running.execute(["sh", "-c", script % path, running.FERRY], timeout=40, cwd=case.folder)
+        tally.check("code 9" in result.out + result.err, "a reader that %s" % name, result.summary())
+        tally.check(not result.left and "SIGPIPE" not in result.err, "a reader that %s kills nobody" % name,
+                    result.summary())
+
+
 def test_unwritable_output():
     for option in ("", "--json"):
         case = Case()
