@@ -232,12 +232,14 @@ static enum status slurp(const char *path, char **ret, size_t *ret_length, struc
 
 static enum status add_file(struct reading *r, const char *path)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* some editors put a byte order mark first: no part of a prompt */
     char *bytes = NULL;
     size_t length = 0;
     uint64_t number = 0;
     enum status st = slurp(path, &bytes, &length, r->err);
+    size_t skip = st == STATUS_OK && length >= strlen(mark) && !memcmp(bytes, mark, strlen(mark)) ? strlen(mark) : 0;
 
-    for (size_t begin = 0; st == STATUS_OK && begin < length;) {
+    for (size_t begin = skip; st == STATUS_OK && begin < length;) {
         const char *end = memchr(bytes + begin, '\n', length - begin);
         size_t line = end ? (size_t)(end - bytes) - begin : length - begin;
 

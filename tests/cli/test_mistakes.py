@@ -281,6 +281,11 @@ def test_prompts_file():
     if expecting.success(tally, "prompts from standard input", piped):
         tally.check([o["tokens"] for o in piped.objects()] == [o["tokens"] for o in same.objects()],
                     "standard input says the same as prompts", piped.summary())
+    case.write("marked.txt", "\ufeff" + "\r\n".join(lines))
+    marked = case.run({"pipeline": 2}, prompts_file_keys("marked.txt"))
+    if expecting.success(tally, "a prompts file with a byte order mark", marked):
+        tally.check([o["prompt_tokens"] for o in marked.objects()] == [o["prompt_tokens"] for o in same.objects()],
+                    "a byte order mark is no part of a prompt", marked.summary())
     for name, bad, needle in (("broken JSON", '{"text": "x"', r"bad\.txt:2\b"),
                               ("another kind of object", '{"prompt": "x"}', r"bad\.txt:2\b.*\"text\""),
                               ("a token that is a text", '{"tokens": ["x"]}', r"bad\.txt:2\b"),
