@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/pool.h"
+
 #define NS_PER_MS UINT64_C(1000000)
 #define NS_PER_DAY (UINT64_C(86400000) * NS_PER_MS)
 #define WORDS(name, ...)                                                                                               \
@@ -180,8 +182,8 @@ static const struct key placement_keys[] = {
      0, "[expert, tensor, pipeline, data]"},
     {"bind", KEY_WORD, AT(topology, placement.bind), "What a rank is bound to.", 0, 0, "auto", &binds},
     {"threads", KEY_NUMBER, AT(topology, placement.threads),
-     "Threads of a rank; `auto`: the cores that it may use, shared among the ranks of its host.", 1, 4096, "auto",
-     .flags = KEY_AUTO},
+     "Threads of a rank; `auto`: the cores that it may use, shared among the ranks of its host.", 1, POOL_MAX_THREADS,
+     "auto", .flags = KEY_AUTO},
 };
 
 static const struct key compute_keys[] = {
