@@ -248,6 +248,17 @@ static void check_world(struct job *job, int size)
     note(job, starter_check(&job->starter, size, world, command, &err), &err);
 }
 
+/* A rehearsal that cannot happen would pass for one that was survived. */
+static enum status check_faults(const struct run_options *options, int size, struct error *err)
+{
+    for (int i = 0; i < options->fault_count; i++) {
+        if (options->fault[i].rank >= size)
+            return error_set(err, STATUS_USAGE, "--fault rank=%d: the job's ranks are 0 to %d", options->fault[i].rank,
+                             size - 1);
+    }
+    return STATUS_OK;
+}
+
 /* Rank 0 reads and encodes the prompts. */
 static enum status read_prompts(struct job *job, struct error *err)
 {
@@ -299,6 +310,7 @@ static enum status agree(struct job *job, struct error *err)
     enum status st;
 
     check_world(job, size);
+    note(job, check_faults(job->options, size, &problem), &problem);
     if (job->prepared == STATUS_OK)
         plan_rank(job->plan, rank, &job->rank);
     set_tag(job, rank, size);

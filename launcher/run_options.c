@@ -91,6 +91,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case ARGP_KEY_NO_ARGS:
         argp_error(state, "which topology?  ferry run TOPOLOGY");
         return EINVAL;
+    case ARGP_KEY_END:
+        if ((options->logits_digest || options->top_logits) && !options->json)
+            argp_error(state, "%s: only with --json", options->logits_digest ? "--logits-digest" : "--top-logits");
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }

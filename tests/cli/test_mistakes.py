@@ -408,6 +408,8 @@ def test_usage():
             ("an unknown option", ["run", path, "--jsn"], [r"--?jsn"]),
             ("--top-logits without a number", ["run", path, "--top-logits", "many"], [r"--top-logits", r"many"]),
             ("--top-logits too many", ["run", path, "--top-logits", "65"], [r"--top-logits", r"\b64\b"]),
+            ("--top-logits without --json", ["run", path, "--top-logits", "3"], [r"--top-logits", r"--json"]),
+            ("--logits-digest without --json", ["run", path, "--logits-digest"], [r"--logits-digest", r"--json"]),
             ("--top-logits negative", ["run", path, "--top-logits=-1"], [r"--top-logits", r"-1"]),
             ("--fault of no kind", ["run", path, "--fault", "rank=0,op=1,kind=melt"], [r"--fault", r"melt", r"kill"]),
             ("--fault without a rank", ["run", path, "--fault", "op=1,kind=kill"], [r"--fault", r"rank"]),
