@@ -280,6 +280,14 @@ static enum status sample_wave(struct generation *g, uint64_t step, uint32_t ind
     return st;
 }
 
+/* Tokens that cannot be: the sender is whom a person must look at. */
+static enum status wrap_sender(const struct route *route, enum status st, struct error *err)
+{
+    const struct route_spec *spec = route_spec(route);
+
+    return error_wrap(err, st, "route %s (rank %d to rank %d)", spec->name, spec->from, spec->to);
+}
+
 /* The first stage: what came back decides this pass. */
 static enum status start_wave(struct generation *g, uint64_t step, uint32_t index, struct wave *wave,
                               struct error *err)
@@ -289,8 +297,11 @@ static enum status start_wave(struct generation *g, uint64_t step, uint32_t inde
 
     if (step && g->boundary.token_in)
         st = boundary_take_tokens(&g->boundary, step - 1, tokens, err);
-    if (st == STATUS_OK && step)
+    if (st == STATUS_OK && step) {
         st = schedule_tokens(g->schedule, index, tokens, err);
+        if (st != STATUS_OK && g->boundary.token_in)
+            return wrap_sender(g->boundary.token_in, st, err);
+    }
     if (st != STATUS_OK)
         return st;
     schedule_wave(g->schedule, index, wave, g->ids);
