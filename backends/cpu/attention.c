@@ -280,10 +280,26 @@ static void attend_work(void *context, int thread, int threads)
     }
 }
 
-/* Whole groups share loads, single heads balance: cut the groups when there are few units for the threads. */
-static void choose_units(struct attention_job *job)
+/* Units of the present group_heads, and the heads of the largest. */
+static uint32_t count_units(struct attention_job *job, size_t tiles)
 {
     struct head_group group;
+    uint32_t largest = 1;
+
+    job->units_per_tile = 0;
+    while (find_group(job, job->units_per_tile, &group)) {
+        largest = group.count > largest ? group.count : largest;
+        job->units_per_tile++;
+    }
+    job->deal.count = tiles * job->units_per_tile;
+    return largest;
+}
+
+/* Heads of a group share the loads of keys and values, which is what a long cache costs: groups are cut only where the
+ * busiest thread would else have more than one and a half times its share of the heads. */
+static void choose_units(struct attention_job *job)
+{
+    size_t threads = (size_t)job->compute->threads;
     size_t tiles = 0;
 
     job->tile_tokens = 16;
@@ -291,13 +307,12 @@ static void choose_units(struct attention_job *job)
         tiles += (job->a->segments[s].count + job->tile_tokens - 1) / job->tile_tokens;
     job->group_heads = ATTEND_MAX_ROWS;
     for (;;) {
-        job->units_per_tile = 0;
-        while (find_group(job, job->units_per_tile, &group))
-            job->units_per_tile++;
-        job->deal.count = tiles * job->units_per_tile;
-        if (job->group_heads == 1 || job->deal.count >= (size_t)job->compute->threads * 4 || job->compute->threads == 1)
+        uint32_t largest = count_units(job, tiles);
+        size_t busiest = (job->deal.count + threads - 1) / threads * largest;
+
+        if (largest == 1 || 2 * busiest * threads <= 3 * tiles * job->a->heads)
             return;
-        job->group_heads = 1;
+        job->group_heads = (largest + 1) / 2;
     }
 }
 
