@@ -77,6 +77,8 @@ static struct value split(struct template *template, struct string text, struct 
         template_fail(template, STATUS_MODEL, "split: an empty separator");
         return nothing();
     }
+    if (!text.bytes)
+        text.bytes = "";
     for (const char *at = text.bytes, *end = at + text.length;
          (at = memmem(at, (size_t)(end - at), separator.bytes, separator.length)); at += separator.length)
         count++;

@@ -76,7 +76,7 @@ struct compute_options {
 struct compute_ops {
     const char *name; /* "cpu" */
 
-    /* Start the pool and choose the path.  STATUS_UNSUPPORTED: this machine lacks the asked SIMD path. */
+    /* Start the pool and choose the path.  STATUS_ENVIRONMENT: this machine lacks the asked SIMD path. */
     enum status (*open)(const struct compute_options *options, struct compute **ret, struct error *err);
     void (*close)(struct compute *compute);
     /* The chosen path: "plain", "avx2", "avx512". */

@@ -46,7 +46,7 @@ struct generation {
     struct candidate best[RESULTS_MAX_TOP];
     struct completion *vote; /* of the step before this one, until it has been read */
     uint64_t vote_step;
-    uint32_t vote_flags;     /* what it said */
+    uint32_t vote_flags; /* what it said */
     struct generate_stats stats;
     uint64_t vote_wait_ns;
 };
@@ -237,8 +237,7 @@ static enum status sample_slot(struct generation *g, uint64_t step, uint32_t ind
     if (known < prompt_length(g->o.prompts, slot->request))
         return error_set(err, STATUS_MISMATCH, "slot %u asks for a token at position %u inside prompt %u", s, known,
                          slot->request);
-    st = sampler_pick(&g->o.sampling, logits, vocab, slot->request, generated, g->scratch, &token->token,
-                      err);
+    st = sampler_pick(&g->o.sampling, logits, vocab, slot->request, generated, g->scratch, &token->token, err);
 
     if (st != STATUS_OK)
         return error_wrap(err, st, "prompt %u, token %u", slot->request, generated);
@@ -289,8 +288,7 @@ static enum status wrap_sender(const struct route *route, enum status st, struct
 }
 
 /* The first stage: what came back decides this pass. */
-static enum status start_wave(struct generation *g, uint64_t step, uint32_t index, struct wave *wave,
-                              struct error *err)
+static enum status start_wave(struct generation *g, uint64_t step, uint32_t index, struct wave *wave, struct error *err)
 {
     struct token *tokens = g->tokens + (size_t)index * g->o.plan->slots;
     enum status st = STATUS_OK;

@@ -6,7 +6,7 @@
 #include "base/status.h"
 
 /* The table named simd ("auto": the fastest that this machine has).  STATUS_INVALID: no such name;
- * STATUS_UNSUPPORTED: this machine, or this build, lacks it. */
+ * STATUS_ENVIRONMENT: this machine, or this build, lacks it. */
 enum status path_choose(const char *simd, const struct kernels **ret, struct error *err);
 
 #endif

@@ -57,7 +57,7 @@ enum status path_choose(const char *simd, const struct kernels **ret, struct err
             return STATUS_OK;
         }
         if (!automatic)
-            return error_set(err, STATUS_UNSUPPORTED, "this processor lacks the instructions of simd: %s", simd);
+            return error_set(err, STATUS_ENVIRONMENT, "compute.simd: this processor lacks the instructions of %s; auto takes the fastest that it has", simd);
     }
     return error_set(err, STATUS_INVALID, "simd: %s is none of auto, plain, avx2, avx512", simd);
 }

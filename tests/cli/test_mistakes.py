@@ -168,6 +168,15 @@ def test_rope():  # B146
                           r"'%s'" % list(block.values())[0], r"llama3")
 
 
+def test_simd():
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+        if "avx512f" in file.read():
+            return  # nothing to refuse here
+    case = Case()
+    result = case.run({"pipeline": 2}, keys(running.KJV), compute={"simd": "avx512"})
+    expecting.failure(tally, "SIMD that the processor lacks", result, "environment", r"compute\.simd", r"avx512", r"auto")
+
+
 def test_tokenizer():
     case = Case()
     folder = case.model().remove("tokenizer.json")
