@@ -25,10 +25,11 @@ tally = running.Tally()
 folder = tempfile.mkdtemp(prefix="ferry-faults-")
 
 
-def topology(name, mesh, prompts=None, model=LLAMA, new=4, **communication):
+def topology(name, mesh, prompts=None, model=LLAMA, new=4, microbatch="auto", **communication):
     return running.write_topology(
         folder, name, mesh,
-        {"model": model, "prompts": prompts or PROMPTS, "max_new_tokens": new, "ignore_eos": True},
+        {"model": model, "prompts": prompts or PROMPTS, "max_new_tokens": new, "ignore_eos": True,
+         "microbatch": microbatch},
         communication={"timeout": "%ds" % TIMEOUT, "startup_timeout": "%ds" % STARTUP, **communication})
 
 
@@ -186,7 +187,9 @@ def test_ranks():
 def start_long(name, mesh=None, arguments=(), **keys):
     """A generation of several seconds that has begun: its text streams."""
     mesh = mesh or {"pipeline": 2}
-    keys = {"model": running.KJV, "prompts": ["In the beginning", "And it came to pass"], "new": 400, **keys}
+    # One request a wave: the prompts take their turns, so that it lasts on a fast and idle machine too.
+    keys = {"model": running.KJV, "prompts": ["In the beginning", "And it came to pass"] * 5, "new": 400,
+            "microbatch": 1, **keys}
     path = topology(name, mesh, **keys)
     job = running.Run(running.mpirun_command(running.world(mesh), ["run", path] + list(arguments)))
     began = job.until(lambda: len(job.text()) > 40)
