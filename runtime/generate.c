@@ -325,7 +325,7 @@ static enum status receive_wave(struct generation *g, uint64_t step, uint32_t in
 
 static uint64_t waited(const struct generation *g)
 {
-    return g->boundary.wait_ns + stage_wait_ns(g->stage) + g->vote_wait_ns;
+    return g->boundary.wait_ns + stage_wait_ns(g->stage) + results_wait_ns(g->results) + g->vote_wait_ns;
 }
 
 /* The vote has come: commit its step. */

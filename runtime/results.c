@@ -26,9 +26,9 @@ struct step_entries {
 
 /* Rank 0's view of one data line. */
 struct line {
-    struct route *route;         /* NULL: rank 0 samples it itself */
-    struct completion *receipt;  /* posted for the step `next` */
-    uint64_t next;               /* step whose bundle is to be taken next */
+    struct route *route;        /* NULL: rank 0 samples it itself */
+    struct completion *receipt; /* posted for the step `next` */
+    uint64_t next;              /* step whose bundle is to be taken next */
 };
 
 struct results {
@@ -47,8 +47,7 @@ struct results {
     uint64_t wait_ns;
 };
 
-static enum status create_lines(struct results *r, const struct plan *plan, struct session *session,
-                                struct error *err)
+static enum status create_lines(struct results *r, const struct plan *plan, struct session *session, struct error *err)
 {
     r->line_count = plan->mesh.size[AXIS_DATA];
     r->lines = calloc((size_t)r->line_count, sizeof *r->lines);
@@ -171,8 +170,10 @@ static enum status send_entries(struct results *r, struct step_entries *entries,
     struct shape shapes[ROUTE_MAX_TENSORS];
     struct completion *completion = NULL;
     struct bundle *bundle = NULL;
+    uint64_t start = clock_ns();
     enum status st = route_acquire(r->out, &bundle, err);
 
+    r->wait_ns += clock_ns() - start;
     if (st != STATUS_OK)
         return st;
     shape_bundle(entries->count, r->top, shapes);
@@ -276,6 +277,11 @@ enum status results_commit(struct results *r, uint64_t step, struct error *err)
     else if (r->sampling)
         st = emit_own(r, entries, err);
     return st == STATUS_OK ? advance(r, false, err) : st;
+}
+
+uint64_t results_wait_ns(const struct results *r)
+{
+    return r->wait_ns;
 }
 
 enum status results_poll(struct results *r, struct error *err)

@@ -45,6 +45,9 @@ enum status results_commit(struct results *results, uint64_t step, struct error 
 /* Hand on what has come; never blocks. */
 enum status results_poll(struct results *results, struct error *err);
 
+/* Time spent waiting for other ranks so far. */
+uint64_t results_wait_ns(const struct results *results);
+
 /* Wait for all that was committed (clean), or let go of it. */
 enum status results_finish(struct results *results, bool clean, struct error *err);
 
