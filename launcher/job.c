@@ -65,18 +65,19 @@ static enum status load_topology(struct job *job, struct error *err)
 }
 
 /* Keys that are well formed, but ask for what this build cannot do, or for what this machine lacks. */
-static enum status check_wishes(const struct topology *t, struct error *err)
+static enum status check_wishes(const struct topology *t, const struct job_task *task, struct error *err)
 {
     if (t->communication.transport.value != TOPOLOGY_TRANSPORT_AUTO && t->communication.transport.value != TOPOLOGY_MPI)
         return error_set(err, STATUS_UNSUPPORTED, "communication.transport: only mpi can run here");
     if (t->compute.backend.value == TOPOLOGY_CUDA)
         return error_set(err, STATUS_UNSUPPORTED, "compute.backend: cuda is not built; cpu is");
     if (t->communication.reduction.value == TOPOLOGY_REDUCTION_NATIVE)
-        return error_set(err, STATUS_UNSUPPORTED, "communication.reduction: native sums are not built; ordered ones are");
-    if (!t->workload.generate.at.line)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "communication.reduction: native sums are not built; ordered ones are");
+    if (!task && !t->workload.generate.at.line)
         return error_set(err, STATUS_TOPOLOGY,
                          "this topology has no workload.generate: nothing to run.  Its groups and routes are for a "
-                         "program; look at them with `ferry plan`");
+                         "program; look at them with `ferry plan`, try them with `ferry check`");
     for (size_t i = 0; i < t->launch.require_env.count; i++)
         if (!getenv(t->launch.require_env.item[i].value))
             return error_set(err, STATUS_ENVIRONMENT, "launch.require_env: the variable %s is not set",
@@ -89,9 +90,11 @@ static enum status open_model(struct job *job, struct error *err)
     struct text path = {0};
     enum status st;
 
+    if (!job->topology->workload.generate.at.line)
+        return STATUS_OK;
     topology_path(job->topology, job->topology->workload.generate.model.value, &path);
     st = checkpoint_open(text_string(&path), &job->checkpoint, err);
-    if (st == STATUS_OK && !checkpoint_has_weights(job->checkpoint))
+    if (st == STATUS_OK && !job->task && !checkpoint_has_weights(job->checkpoint))
         st = error_set(err, STATUS_MODEL, "%s holds no weights: only its configuration is there", text_string(&path));
     text_done(&path);
     return st;
@@ -102,7 +105,7 @@ static enum status prepare(struct job *job, struct error *err)
     enum status st = load_topology(job, err);
 
     if (st == STATUS_OK)
-        st = check_wishes(job->topology, err);
+        st = check_wishes(job->topology, job->task, err);
     if (st == STATUS_OK)
         st = open_model(job, err);
     if (st == STATUS_OK)
@@ -121,7 +124,8 @@ static void set_tag(const struct job *job, int rank, int size)
     log_set_tag(tag);
 }
 
-enum status job_create(const struct run_options *options, struct keeper *keeper, struct job **ret, struct error *err)
+enum status job_create(const struct run_options *options, const struct job_task *task, struct keeper *keeper,
+                       struct job **ret, struct error *err)
 {
     struct job *job = calloc(1, sizeof *job);
     enum status st;
@@ -129,6 +133,7 @@ enum status job_create(const struct run_options *options, struct keeper *keeper,
     if (!job)
         return error_set(err, STATUS_NOMEM, "a job");
     job->options = options;
+    job->task = task;
     job->keeper = keeper;
     starter_read(&job->starter);
     if (job->starter.rank >= 0 && job->starter.size > 1)
@@ -155,7 +160,8 @@ static void note(struct job *job, enum status st, const struct error *err)
 /* A name for the run's folder that is the same on all ranks: the job's id where the starter gives one. */
 static const char *run_id(void)
 {
-    static const char *const variables[] = {"FERRY_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID"};
+    static const char *const variables[] = {"FERRY_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
+                                            "SLURM_JOB_ID"};
     const char *id = NULL;
 
     for (size_t i = 0; !id && i < sizeof variables / sizeof *variables; i++) {
@@ -244,7 +250,8 @@ static void check_world(struct job *job, int size)
     char command[1024];
     int world = job->topology ? (int)job->topology->world_size : 0;
 
-    (void)snprintf(command, sizeof command, "mpirun -n %d ferry run %s", world, job->options->topology);
+    (void)snprintf(command, sizeof command, "mpirun -n %d ferry %s %s", world, job->task ? job->task->name : "run",
+                   job->options->topology);
     note(job, starter_check(&job->starter, size, world, command, &err), &err);
 }
 
@@ -314,7 +321,7 @@ static enum status agree(struct job *job, struct error *err)
     if (job->prepared == STATUS_OK)
         plan_rank(job->plan, rank, &job->rank);
     set_tag(job, rank, size);
-    if (job->prepared == STATUS_OK && rank == 0)
+    if (job->prepared == STATUS_OK && rank == 0 && !job->task)
         note(job, read_prompts(job, &problem), &problem);
     note(job, make_run_dir(job, rank, size, &problem), &problem);
     st = open_session(job, err);
@@ -465,9 +472,12 @@ static enum status report(struct job *job, const struct generate_stats *stats, s
     if (st == STATUS_OK && job->printer && !job->options->quiet) {
         struct printer_totals printed = printer_totals(job->printer);
         const struct summary_totals totals = {
-            .tokens = printed.tokens, .prompt_tokens = printed.prompt_tokens,
-            .first_token_ns = printed.first_token_ns, .transport = job->ops->name,
-            .simd = cpu_compute.simd(job->compute), .threads = job->threads,
+            .tokens = printed.tokens,
+            .prompt_tokens = printed.prompt_tokens,
+            .first_token_ns = printed.first_token_ns,
+            .transport = job->ops->name,
+            .simd = cpu_compute.simd(job->compute),
+            .threads = job->threads,
         };
         struct text text = {0};
 
@@ -479,23 +489,48 @@ static enum status report(struct job *job, const struct generate_stats *stats, s
     return st;
 }
 
+/* From here on the session's timeout rule holds. */
+static void begin(struct job *job)
+{
+    watchdog_disarm(job->watchdog);
+    limit_stop(job, job->topology->communication.timeout_ns.value);
+}
+
 static enum status generate(struct job *job, struct error *err)
 {
     struct generate_options options;
     struct generate_stats stats = {0};
-    enum status st = create_printer(job, err);
+    enum status st = load(job, err);
 
+    if (st == STATUS_OK)
+        st = create_printer(job, err);
     if (st != STATUS_OK)
         return st;
     options = generation_options(job);
     st = generation_create(&options, &job->generation, err);
-    watchdog_disarm(job->watchdog);
-    limit_stop(job, job->topology->communication.timeout_ns.value);
+    begin(job);
     if (st == STATUS_OK && job->printer)
         printer_start(job->printer);
     if (st == STATUS_OK)
         st = generation_run(job->generation, &stats, err);
     return st == STATUS_OK ? report(job, &stats, err) : st;
+}
+
+/* What the job is there for, between the consensus and the close. */
+static enum status work(struct job *job, struct error *err)
+{
+    const struct job_view view = {.topology = job->topology,
+                                  .plan = job->plan,
+                                  .rank = &job->rank,
+                                  .session = job->session,
+                                  .ops = job->ops,
+                                  .watchdog = job->watchdog};
+
+    enter(job, "building");
+    if (!job->task)
+        return generate(job, err);
+    begin(job);
+    return job->task->run(job->task->context, &view, err);
 }
 
 static void release(struct job *job)
@@ -523,9 +558,7 @@ enum status job_run(struct job *job, struct error *err)
     if (st == STATUS_OK && job->rank.rank == 0 && !job->options->quiet)
         print_notes(job);
     if (st == STATUS_OK)
-        st = load(job, err);
-    if (st == STATUS_OK)
-        st = generate(job, err);
+        st = work(job, err);
     if (st == STATUS_OK) {
         enter(job, "closing");
         st = session_close(job->session, true, err);

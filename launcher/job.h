@@ -6,16 +6,42 @@
 
 #include "base/status.h"
 
-struct keeper;
-struct run_options;
 struct job;
+struct keeper;
+struct plan;
+struct rank_plan;
+struct run_options;
+struct session;
+struct topology;
+struct transport_ops;
+struct watchdog;
+
+/* What a task is lent while it runs. */
+struct job_view {
+    const struct topology *topology;
+    const struct plan *plan;
+    const struct rank_plan *rank;
+    struct session *session;
+    const struct transport_ops *ops;
+    struct watchdog *watchdog; /* disarmed */
+};
+
+/* Another purpose of a job than generating: the topology needs no workload, and a model no weights. */
+struct job_task {
+    const char *name; /* the command: "check" */
+    /* On every rank, after the consensus and before the close.  It builds the session's groups and routes itself, the
+     * plan's or its own.  Collective; blocks.  On failure the job settles the cause. */
+    enum status (*run)(void *context, const struct job_view *view, struct error *err);
+    void *context;
+};
 
 /* Read the topology, plan, open the model; nothing is sent yet.  Never fails: what went wrong here is this rank's part
- * of the consensus, so that a bad file on one rank strands nobody. */
-enum status job_create(const struct run_options *options, struct keeper *keeper, struct job **ret, struct error *err);
+ * of the consensus, so that a bad file on one rank strands nobody.  task NULL: generate.  Borrows options and task. */
+enum status job_create(const struct run_options *options, const struct job_task *task, struct keeper *keeper,
+                       struct job **ret, struct error *err);
 
-/* Start MPI, agree, build, load, generate, print.  Collective over the world; blocks.  On failure err is the cause that
- * every rank holds. */
+/* Start MPI, agree, build, load, generate, print; or run the task.  Collective over the world; blocks.  On failure err
+ * is the cause that every rank holds. */
 enum status job_run(struct job *job, struct error *err);
 
 /* After a failure: has the cause still to be printed?  Of a failure that all ranks have settled on, one has done it. */

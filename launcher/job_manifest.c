@@ -92,6 +92,7 @@ static uint64_t add_build(struct keys *keys, const struct job *job)
 
     add_pair(keys, "build.version", FERRY_VERSION);
     add_pair(keys, "build.transport", job->ops->name);
+    add_pair(keys, "option.command", job->task ? job->task->name : "run");
     (void)snprintf(number, sizeof number, "%u", job->options->top_logits);
     add_pair(keys, "option.top-logits", number);
     add_pair(keys, "option.logits-digest", job->options->logits_digest ? "true" : "false");

@@ -1,4 +1,5 @@
-/* The inside of a job, for the files that build it up: job.c (life), job_manifest.c (what it brings to the consensus). */
+/* The inside of a job, for the files that build it up: job.c (life), job_manifest.c (what it brings to the consensus).
+ */
 #ifndef LAUNCHER_JOB_PRIVATE_H
 #define LAUNCHER_JOB_PRIVATE_H
 
@@ -24,6 +25,7 @@ struct weights;
 
 struct job {
     const struct run_options *options;
+    const struct job_task *task; /* NULL: generate */
     struct keeper *keeper;
     struct watchdog *watchdog;
     struct starter starter;

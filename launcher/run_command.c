@@ -15,7 +15,7 @@ static int worker(void *context, struct keeper *keeper)
     enum status st;
 
     (void)signal(SIGPIPE, SIG_IGN); /* who reads has gone: a failed write, which every writer answers, no dead rank */
-    st = job_create(context, keeper, &job, &err);
+    st = job_create(context, NULL, keeper, &job, &err);
     if (st != STATUS_OK) {
         log_error("%s: %s", status_name(st), err.text);
         return status_exit_code(st);
