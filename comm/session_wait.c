@@ -1,0 +1,125 @@
+/* The wait of a session: move everything, sleep in growing steps, and look at the timeout rule. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/completion_private.h"
+#include "comm/recorder.h"
+
+enum {
+    SPIN_US = 50,       /* of a wait, before it sleeps */
+    FIRST_SLEEP_US = 5, /* then doubled up to */
+    LAST_SLEEP_US = 1000,
+    LONG_SLEEP_US = 4000, /* of a wait that has lasted LONG_WAIT times as long: it is late by a 64th at most */
+    LONG_WAIT = 64,
+    PATIENCE_MS = 5 /* of a wait, before it looks at the timeout rule */
+};
+
+/* Say what this rank waits for, to whoever asks: the oldest work of the lane. */
+static void tell_wait(struct session *session, const struct lane *lane, uint64_t since_ns)
+{
+    struct wait_state *wait = &session->wait;
+    const struct completion *head = lane ? lane->first : NULL;
+
+    wait->waiting = true;
+    wait->since_ns = since_ns;
+    wait->peer = -1;
+    if (!head)
+        return;
+    wait->operation = head->operation;
+    wait->object_id = lane->id;
+    (void)snprintf(wait->object_name, sizeof wait->object_name, "%s", lane->name);
+    wait->peer = head->kind->peer(head);
+    wait->sequence = head->sequence;
+}
+
+/* The timeout rule has run out: quarantine the work, or poison the session with the cause. */
+static enum status give_up(struct session *session, struct lane *lane, struct cause *cause, struct error *err)
+{
+    struct completion *head = lane ? lane->first : NULL;
+    struct text text = {0};
+    enum status st = STATUS_TIMEOUT;
+
+    if (head && head->kind->hint) {
+        size_t used = strlen(cause->text);
+
+        head->kind->hint(head, &text);
+        (void)snprintf(cause->text + used, sizeof cause->text - used, "%s", text_string(&text));
+        text_done(&text);
+    }
+    if (session->options.on_timeout == ON_TIMEOUT_QUARANTINE && head) {
+        lane->orphan = head;
+        return error_set(err, STATUS_TIMEOUT, "%s", cause->text);
+    }
+    st = session_poison_cause(session, cause);
+    (void)session_failed(session, err);
+    return st;
+}
+
+/* One turn of a wait without the lock: spin at first, then sleep in growing steps. */
+static void pause_wait(struct session *session, uint64_t since_ns, uint64_t now_ns, uint64_t deadline_ns,
+                       uint64_t *sleep_ns)
+{
+    bool spin = now_ns - since_ns < SPIN_US * NS_PER_US;
+    uint64_t left = deadline_ns - now_ns;
+    uint64_t most_ns = (now_ns - since_ns) / LONG_WAIT;
+
+    if (most_ns < LAST_SLEEP_US * NS_PER_US)
+        most_ns = LAST_SLEEP_US * NS_PER_US;
+    if (most_ns > LONG_SLEEP_US * NS_PER_US)
+        most_ns = LONG_SLEEP_US * NS_PER_US;
+
+    session_unlock(session);
+    if (!spin) {
+        clock_sleep_ns(*sleep_ns < left ? *sleep_ns : left);
+        *sleep_ns = *sleep_ns * 2 < most_ns ? *sleep_ns * 2 : most_ns;
+    }
+    session_lock(session);
+}
+
+static enum status wait_loop(struct session *session, struct lane *lane, bool (*over)(void *context), void *context,
+                             uint64_t deadline_ns, struct error *err)
+{
+    uint64_t begun = clock_ns();
+    uint64_t since = begun;
+    uint64_t moved = session->moved;
+    uint64_t sleep_ns = FIRST_SLEEP_US * NS_PER_US;
+
+    for (;;) {
+        uint64_t now = 0;
+        struct cause cause = {0};
+
+        session_advance(session);
+        if (over(context))
+            return STATUS_OK;
+        if (session->failed)
+            return session_failed(session, err);
+        now = clock_ns();
+        if (now >= deadline_ns)
+            return error_set(err, STATUS_TIMEOUT, "still waiting after %" PRIu64 " ms", (now - begun) / NS_PER_MS);
+        if (session->moved != moved) {
+            moved = session->moved;
+            since = now;
+            sleep_ns = FIRST_SLEEP_US * NS_PER_US;
+        }
+        tell_wait(session, lane, since);
+        if (now - since > PATIENCE_MS * NS_PER_MS && control_expired(session->control, &cause))
+            return give_up(session, lane, &cause, err);
+        pause_wait(session, since, now, deadline_ns, &sleep_ns);
+    }
+}
+
+enum status session_wait(struct session *session, struct lane *lane, bool (*over)(void *context), void *context,
+                         uint64_t deadline_ns, struct error *err)
+{
+    enum status st;
+
+    session->waiters++;
+    tell_wait(session, lane, clock_ns());
+    recorder_state(session->recorder, &session->wait);
+    st = wait_loop(session, lane, over, context, deadline_ns, err);
+    if (!--session->waiters)
+        session->wait.waiting = false;
+    return st;
+}
