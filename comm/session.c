@@ -1,6 +1,7 @@
 /* One lock, one list of active lanes, one first failure. */
 #include "comm/session.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
