@@ -9,34 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/size.h"
+#include "comm/bundle_pool.h"
 #include "comm/completion_private.h"
 #include "comm/framed.h"
 #include "comm/route_private.h"
-
-struct pooled {
-    struct bundle bundle; /* first */
-    struct pooled *next;  /* free ones */
-    bool lent;
-};
+#include "comm/route_schema.h"
 
 struct route {
     struct lane lane;
     struct route_spec spec;
     uint64_t digest;
-    struct pooled *pool; /* [spec.depth]; NULL at a rank that is neither end */
-    struct pooled *free;
-    bool held;           /* the transport keeps some of the pool's memory to the end of the process */
-    uint64_t sequence;   /* of the next transfer */
-    uint64_t last_epoch; /* received */
-    bool seen;           /* any frame has come, the last with */
+    struct bundle_pool *pool; /* NULL at a rank that is neither end */
+    bool held;                /* the transport keeps some of the pool's memory to the end of the process */
+    uint64_t sequence;        /* of the next transfer */
+    uint64_t last_epoch;      /* received */
+    bool seen;                /* any frame has come, the last with */
     uint64_t last_sequence;
 };
 
 struct transfer {
     struct completion completion; /* first */
     struct route *route;
-    struct pooled *bundle; /* a receive has none until it starts */
+    struct bundle *bundle; /* a receive has none until it starts */
     int tensor;            /* of a receive: the one under way */
     bool open;             /* of a receive: its frame is being received */
     bool any_epoch;
@@ -54,102 +48,10 @@ const struct route_spec *route_spec(const struct route *route)
     return &route->spec;
 }
 
-/* The range of one dimension, with that of the extent that it is tied to. */
-static void dim_range(const struct route_spec *spec, const struct dim_spec *dim, uint64_t *low, uint64_t *high)
-{
-    *low = dim->low;
-    *high = dim->high;
-    if (dim->extent < 0)
-        return;
-    *low = *low > spec->extents[dim->extent].low ? *low : spec->extents[dim->extent].low;
-    *high = *high < spec->extents[dim->extent].high ? *high : spec->extents[dim->extent].high;
-}
-
-static enum status check_tensor_spec(const struct route_spec *spec, const struct tensor_spec *tensor, struct error *err)
-{
-    size_t role = strlen(tensor->role);
-
-    if (!role || role > ROUTE_ROLE_BYTES)
-        return error_set(err, STATUS_INVALID, "route %s: a role of %zu bytes, 1 to %d are allowed", spec->name, role,
-                         ROUTE_ROLE_BYTES);
-    if (!dtype_bytes(tensor->dtype) || tensor->ndim < 0 || tensor->ndim > TENSOR_MAX_NDIM)
-        return error_set(err, STATUS_INVALID, "route %s, tensor %s: dtype number %d, %d dimensions", spec->name,
-                         tensor->role, (int)tensor->dtype, tensor->ndim);
-    for (int i = 0; i < tensor->ndim; i++) {
-        const struct dim_spec *dim = &tensor->dim[i];
-        uint64_t low = 0;
-        uint64_t high = 0;
-
-        if (dim->extent >= spec->extent_count)
-            return error_set(err, STATUS_INVALID, "route %s, tensor %s: extent number %d of %d", spec->name,
-                             tensor->role, dim->extent, spec->extent_count);
-        dim_range(spec, dim, &low, &high);
-        if (low > high)
-            return error_set(err, STATUS_INVALID, "route %s, tensor %s: dimension %d from %" PRIu64 " to %" PRIu64,
-                             spec->name, tensor->role, i, low, high);
-    }
-    return STATUS_OK;
-}
-
-static enum status check_spec(const struct session *session, const struct route_spec *spec, struct error *err)
-{
-    enum status st = STATUS_OK;
-
-    if (spec->from < 0 || spec->to < 0 || spec->from >= session->size || spec->to >= session->size ||
-        spec->from == spec->to)
-        return error_set(err, STATUS_INVALID, "route %s: from rank %d to rank %d of %d", spec->name, spec->from,
-                         spec->to, session->size);
-    if (spec->tensor_count < 1 || spec->tensor_count > ROUTE_MAX_TENSORS || spec->extent_count < 0 ||
-        spec->extent_count > ROUTE_MAX_EXTENTS)
-        return error_set(err, STATUS_INVALID, "route %s: %d tensors (1 to %d), %d extents (at most %d)", spec->name,
-                         spec->tensor_count, ROUTE_MAX_TENSORS, spec->extent_count, ROUTE_MAX_EXTENTS);
-    if (spec->depth < 1 || spec->depth > 64)
-        return error_set(err, STATUS_INVALID, "route %s: depth %d, 1 to 64 are allowed", spec->name, spec->depth);
-    for (int t = 0; t < spec->tensor_count && st == STATUS_OK; t++)
-        st = check_tensor_spec(spec, &spec->tensors[t], err);
-    return st;
-}
-
-/* One bundle with memory for the largest extents. */
-static enum status create_bundle(const struct route_spec *spec, struct bundle *bundle, struct error *err)
-{
-    for (int t = 0; t < spec->tensor_count; t++) {
-        const struct tensor_spec *tensor = &spec->tensors[t];
-        struct shape shape = {.ndim = tensor->ndim};
-        enum status st;
-
-        for (int i = 0; i < tensor->ndim; i++) {
-            uint64_t low = 0;
-
-            dim_range(spec, &tensor->dim[i], &low, &shape.dim[i]);
-        }
-        st = tensor_create(tensor->dtype, &shape, &bundle->tensor[t], err);
-        if (st != STATUS_OK)
-            return error_wrap(err, st, "route %s, tensor %s", spec->name, tensor->role);
-        bundle->count = t + 1;
-    }
-    return STATUS_OK;
-}
-
-static enum status create_pool(struct route *route, struct error *err)
-{
-    enum status st = STATUS_OK;
-
-    route->pool = calloc((size_t)route->spec.depth, sizeof *route->pool);
-    if (!route->pool)
-        return error_set(err, STATUS_NOMEM, "the pool of route %s", route->spec.name);
-    for (int i = 0; i < route->spec.depth && st == STATUS_OK; i++) {
-        st = create_bundle(&route->spec, &route->pool[i].bundle, err);
-        route->pool[i].next = route->free;
-        route->free = &route->pool[i];
-    }
-    return st;
-}
-
 enum status route_create(struct session *session, const struct route_spec *spec, struct route **ret, struct error *err)
 {
     struct route *route = NULL;
-    enum status st = check_spec(session, spec, err);
+    enum status st = route_schema_check(spec, session->size, err);
 
     if (st != STATUS_OK)
         return st;
@@ -160,7 +62,7 @@ enum status route_create(struct session *session, const struct route_spec *spec,
     route->spec = *spec;
     route->digest = route_spec_digest(spec);
     if (session->rank == spec->from || session->rank == spec->to)
-        st = create_pool(route, err);
+        st = bundle_pool_create(spec, &route->pool, err);
     if (st != STATUS_OK) {
         route_destroy(route);
         return st;
@@ -178,34 +80,9 @@ void route_destroy(struct route *route)
 {
     if (!route)
         return;
-    for (int i = 0; route->pool && !route->held && i < route->spec.depth; i++) {
-        for (int t = 0; t < route->pool[i].bundle.count; t++)
-            tensor_release(route->pool[i].bundle.tensor[t]);
-    }
     if (!route->held)
-        free(route->pool);
+        bundle_pool_destroy(route->pool);
     free(route);
-}
-
-static void give_back(struct route *route, struct pooled *pooled)
-{
-    if (!pooled)
-        return;
-    CHECK(pooled->lent);
-    pooled->lent = false;
-    pooled->next = route->free;
-    route->free = pooled;
-}
-
-static struct pooled *take_free(struct route *route)
-{
-    struct pooled *pooled = route->free;
-
-    if (pooled) {
-        route->free = pooled->next;
-        pooled->lent = true;
-    }
-    return pooled;
 }
 
 static enum status check_end(const struct route *route, bool sender, struct error *err)
@@ -217,49 +94,6 @@ static enum status check_end(const struct route *route, bool sender, struct erro
     return error_set(err, STATUS_INVALID, "rank %d cannot %s on route %s (rank %d to rank %d)",
                      route->lane.session->rank, sender ? "send" : "receive", route->spec.name, route->spec.from,
                      route->spec.to);
-}
-
-/* Does this shape fit the schema, and agree with the extents that earlier tensors have fixed? */
-static enum status check_shape(const struct route *route, int tensor, const struct shape *shape, uint64_t *extents,
-                               bool *fixed, struct error *err)
-{
-    const struct tensor_spec *spec = &route->spec.tensors[tensor];
-
-    if (shape->ndim != spec->ndim)
-        return error_set(err, STATUS_INVALID, "route %s, tensor %s: %d dimensions, the plan says %d", route->spec.name,
-                         spec->role, shape->ndim, spec->ndim);
-    for (int i = 0; i < spec->ndim; i++) {
-        int extent = spec->dim[i].extent;
-        uint64_t low = 0;
-        uint64_t high = 0;
-
-        dim_range(&route->spec, &spec->dim[i], &low, &high);
-        if (shape->dim[i] < low || shape->dim[i] > high)
-            return error_set(err, STATUS_INVALID,
-                             "route %s, tensor %s: dimension %d is %" PRIu64 ", the plan says %" PRIu64 " to %" PRIu64,
-                             route->spec.name, spec->role, i, shape->dim[i], low, high);
-        if (extent < 0)
-            continue;
-        if (fixed[extent] && extents[extent] != shape->dim[i])
-            return error_set(
-                err, STATUS_INVALID,
-                "route %s, tensor %s: dimension %d is %" PRIu64 ", but %s is %" PRIu64 " elsewhere in the bundle",
-                route->spec.name, spec->role, i, shape->dim[i], route->spec.extents[extent].name, extents[extent]);
-        fixed[extent] = true;
-        extents[extent] = shape->dim[i];
-    }
-    return STATUS_OK;
-}
-
-static enum status check_shapes(const struct route *route, const struct shape *shapes, struct error *err)
-{
-    uint64_t extents[ROUTE_MAX_EXTENTS];
-    bool fixed[ROUTE_MAX_EXTENTS] = {false};
-    enum status st = STATUS_OK;
-
-    for (int t = 0; t < route->spec.tensor_count && st == STATUS_OK; t++)
-        st = check_shape(route, t, &shapes[t], extents, fixed, err);
-    return st;
 }
 
 static struct frame tensor_frame(const struct route *route, const struct transfer *transfer, int tensor,
@@ -294,7 +128,7 @@ static enum status step_send(struct completion *completion, bool *ret_over, stru
             break;
     }
     if (over) {
-        give_back(transfer->route, transfer->bundle);
+        bundle_pool_give(transfer->route->pool, transfer->bundle);
         transfer->bundle = NULL;
     }
     *ret_over = over;
@@ -332,7 +166,7 @@ static void destroy(struct completion *completion)
     struct transfer *transfer = (struct transfer *)completion;
 
     if (!transfer->taken)
-        give_back(transfer->route, transfer->bundle);
+        bundle_pool_give(transfer->route->pool, transfer->bundle);
     if (completion->kind->posted) {
         for (int t = 0; t < transfer->route->spec.tensor_count; t++)
             framed_send_done(&transfer->sends[t]);
@@ -348,11 +182,11 @@ static const struct work_kind send_kind = {
 static enum status describe(struct transfer *transfer, struct error *err)
 {
     const struct route *route = transfer->route;
-    enum status st = transfer->describe(transfer->context, transfer->bundle->bundle.tensor[0], transfer->shapes, err);
+    enum status st = transfer->describe(transfer->context, transfer->bundle->tensor[0], transfer->shapes, err);
 
     transfer->described = true;
     if (st == STATUS_OK)
-        st = check_shapes(route, transfer->shapes, err);
+        st = route_schema_shapes(&route->spec, transfer->shapes, err);
     if (st == STATUS_OK)
         return st;
     return error_wrap(err, st, "route %s (rank %d to rank %d), sequence %" PRIu64, route->spec.name, route->spec.from,
@@ -364,7 +198,7 @@ static enum status open_receive(struct transfer *transfer, struct error *err)
 {
     struct route *route = transfer->route;
     int t = transfer->tensor;
-    struct tensor *tensor = transfer->bundle->bundle.tensor[t];
+    struct tensor *tensor = transfer->bundle->tensor[t];
     enum status st = STATUS_OK;
 
     if (t && transfer->describe && !transfer->described)
@@ -412,7 +246,7 @@ static enum status step_receive(struct completion *completion, bool *ret_over, s
     struct transfer *transfer = (struct transfer *)completion;
 
     if (!transfer->bundle)
-        transfer->bundle = take_free(transfer->route);
+        transfer->bundle = bundle_pool_take(transfer->route->pool);
     while (transfer->bundle && transfer->tensor < transfer->route->spec.tensor_count) {
         enum status st = STATUS_OK;
 
@@ -453,7 +287,7 @@ static const struct work_kind receive_kind = {
 
 static bool any_free(void *context)
 {
-    return ((const struct route *)context)->free != NULL;
+    return bundle_pool_any(((const struct route *)context)->pool);
 }
 
 enum status route_acquire(struct route *route, struct bundle **ret, struct error *err)
@@ -465,13 +299,13 @@ enum status route_acquire(struct route *route, struct bundle **ret, struct error
         return st;
     session_lock(session);
     st = lane_check(&route->lane, err);
-    if (st == STATUS_OK && !route->free && !route->lane.first)
+    if (st == STATUS_OK && !bundle_pool_any(route->pool) && !route->lane.first)
         st = error_set(err, STATUS_INVALID, "route %s: the caller holds all of its %d bundles", route->spec.name,
                        route->spec.depth);
-    if (st == STATUS_OK && !route->free)
+    if (st == STATUS_OK && !bundle_pool_any(route->pool))
         st = session_wait(session, &route->lane, any_free, route, DEADLINE_NONE, err);
     if (st == STATUS_OK)
-        *ret = &take_free(route)->bundle;
+        *ret = bundle_pool_take(route->pool);
     session_unlock(session);
     return st;
 }
@@ -501,7 +335,7 @@ static enum status check_bundle(const struct route *route, const struct bundle *
                              dtype_name(route->spec.tensors[t].dtype));
         shapes[t] = bundle->tensor[t]->shape;
     }
-    return check_shapes(route, shapes, err);
+    return route_schema_shapes(&route->spec, shapes, err);
 }
 
 static enum status init_sends(struct transfer *transfer, struct error *err)
@@ -510,7 +344,7 @@ static enum status init_sends(struct transfer *transfer, struct error *err)
     enum status st = STATUS_OK;
 
     for (int t = 0; t < route->spec.tensor_count && st == STATUS_OK; t++) {
-        struct tensor *tensor = transfer->bundle->bundle.tensor[t];
+        struct tensor *tensor = transfer->bundle->tensor[t];
 
         transfer->sends[t] = (struct framed_send){.frame = tensor_frame(route, transfer, t, &transfer->shapes[t]),
                                                   .tag = route->spec.id,
@@ -544,7 +378,7 @@ enum status route_send(struct route *route, struct bundle *bundle, uint64_t epoc
     if (st == STATUS_OK)
         st = session_admit(session, &skip, err);
     transfer->completion.sequence = route->sequence;
-    transfer->bundle = (struct pooled *)bundle;
+    transfer->bundle = bundle;
     if (st == STATUS_OK)
         st = init_sends(transfer, err);
     if (st != STATUS_OK) {
@@ -553,11 +387,11 @@ enum status route_send(struct route *route, struct bundle *bundle, uint64_t epoc
         session_unlock(session);
         return st;
     }
-    CHECK(transfer->bundle->lent);
+    CHECK(bundle_pool_lent(transfer->bundle));
     route->sequence++;
     session->epoch = epoch;
     if (skip) {
-        give_back(route, transfer->bundle);
+        bundle_pool_give(route->pool, transfer->bundle);
         transfer->bundle = NULL;
         lane_skip(&route->lane, &transfer->completion);
     } else {
@@ -568,40 +402,16 @@ enum status route_send(struct route *route, struct bundle *bundle, uint64_t epoc
     return STATUS_OK;
 }
 
-/* With a description only tensor 0's shape is known, and the plan must have fixed it. */
-static enum status expect_shapes(const struct route *route, const struct shape *shapes, bool described,
-                                 struct shape *ret, struct error *err)
-{
-    const struct tensor_spec *first = &route->spec.tensors[0];
-
-    if (!described && !shapes)
-        return error_set(err, STATUS_INVALID, "route %s: no shapes to expect", route->spec.name);
-    if (!described) {
-        memcpy(ret, shapes, (size_t)route->spec.tensor_count * sizeof *ret);
-        return check_shapes(route, ret, err);
-    }
-    ret[0].ndim = first->ndim;
-    for (int i = 0; i < first->ndim; i++) {
-        uint64_t low = 0;
-
-        dim_range(&route->spec, &first->dim[i], &low, &ret[0].dim[i]);
-        if (low != ret[0].dim[i])
-            return error_set(err, STATUS_INVALID, "route %s, tensor %s describes the others, but dimension %d is open",
-                             route->spec.name, first->role, i);
-    }
-    return STATUS_OK;
-}
-
 /* A receipt that a rehearsed fault leaves out: zeros in the largest shapes. */
 static enum status receive_nothing(struct transfer *transfer, struct error *err)
 {
     struct route *route = transfer->route;
 
-    transfer->bundle = take_free(route);
+    transfer->bundle = bundle_pool_take(route->pool);
     if (!transfer->bundle)
         return error_set(err, STATUS_NOMEM, "route %s: every bundle is in use", route->spec.name);
     for (int t = 0; t < route->spec.tensor_count; t++) {
-        struct tensor *tensor = transfer->bundle->bundle.tensor[t];
+        struct tensor *tensor = transfer->bundle->tensor[t];
 
         memset(tensor->data, 0, tensor->capacity_bytes);
     }
@@ -624,7 +434,7 @@ enum status route_receive(struct route *route, const struct shape *shapes, route
     transfer->any_epoch = epoch == EPOCH_ANY;
     transfer->describe = describe_bundle;
     transfer->context = context;
-    st = expect_shapes(route, shapes, describe_bundle != NULL, transfer->shapes, err);
+    st = route_schema_expect(&route->spec, shapes, describe_bundle != NULL, transfer->shapes, err);
     session_lock(session);
     if (st == STATUS_OK)
         st = lane_check(&route->lane, err);
@@ -655,7 +465,7 @@ struct bundle *route_take(struct completion *completion, uint64_t *ret_epoch)
     session_lock(completion->session);
     CHECK(completion->kind == &receive_kind && completion->state == COMPLETION_DONE && !transfer->taken);
     transfer->taken = true;
-    bundle = &transfer->bundle->bundle;
+    bundle = transfer->bundle;
     if (ret_epoch)
         *ret_epoch = completion->epoch;
     session_unlock(completion->session);
@@ -667,6 +477,6 @@ void route_return(struct route *route, struct bundle *bundle)
     if (!bundle)
         return;
     session_lock(route->lane.session);
-    give_back(route, (struct pooled *)bundle);
+    bundle_pool_give(route->pool, bundle);
     session_unlock(route->lane.session);
 }
