@@ -17,16 +17,18 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "comm/control.h"
+#include "comm/plugin.h"
 #include "launcher/job_private.h"
 #include "launcher/keeper.h"
-#include "launcher/plugin.h"
 #include "launcher/printer.h"
 #include "launcher/summary.h"
 #include "launcher/watchdog.h"
 #include "runtime/compute.h"
+#include "runtime/facts.h"
 #include "runtime/generate.h"
 #include "runtime/tokenizer.h"
 #include "runtime/weights.h"
+#include "runtime/wishes.h"
 #include "topology/topology.h"
 
 #define LEAVE_NS (5 * NS_PER_S)
@@ -64,25 +66,14 @@ static enum status load_topology(struct job *job, struct error *err)
     return st;
 }
 
-/* Keys that are well formed, but ask for what this build cannot do, or for what this machine lacks. */
-static enum status check_wishes(const struct topology *t, const struct job_task *task, struct error *err)
+/* What the command can work on. */
+static enum status accept(const struct topology *topology, const struct job_task *task, struct error *err)
 {
-    if (t->communication.transport.value != TOPOLOGY_TRANSPORT_AUTO && t->communication.transport.value != TOPOLOGY_MPI)
-        return error_set(err, STATUS_UNSUPPORTED, "communication.transport: only mpi can run here");
-    if (t->compute.backend.value == TOPOLOGY_CUDA)
-        return error_set(err, STATUS_UNSUPPORTED, "compute.backend: cuda is not built; cpu is");
-    if (t->communication.reduction.value == TOPOLOGY_REDUCTION_NATIVE)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "communication.reduction: native sums are not built; ordered ones are");
-    if (!task && !t->workload.generate.at.line)
+    if (!task && !topology->workload.generate.at.line)
         return error_set(err, STATUS_TOPOLOGY,
                          "this topology has no workload.generate: nothing to run.  Its groups and routes are for a "
                          "program; look at them with `ferry plan`, try them with `ferry check`");
-    for (size_t i = 0; i < t->launch.require_env.count; i++)
-        if (!getenv(t->launch.require_env.item[i].value))
-            return error_set(err, STATUS_ENVIRONMENT, "launch.require_env: the variable %s is not set",
-                             t->launch.require_env.item[i].value);
-    return STATUS_OK;
+    return wishes_check(topology, err);
 }
 
 static enum status open_model(struct job *job, struct error *err)
@@ -105,7 +96,7 @@ static enum status prepare(struct job *job, struct error *err)
     enum status st = load_topology(job, err);
 
     if (st == STATUS_OK)
-        st = check_wishes(job->topology, job->task, err);
+        st = accept(job->topology, job->task, err);
     if (st == STATUS_OK)
         st = open_model(job, err);
     if (st == STATUS_OK)
@@ -229,7 +220,7 @@ static void answer_roll_call(struct job *job)
 static enum status start_transport(struct job *job, struct error *err)
 {
     struct transport_options options = {.startup_timeout_ns = startup_timeout(job)};
-    enum status st = plugin_open("mpi", &job->ops, NULL, 0, err);
+    enum status st = plugin_open("mpi", &job->ops, job->plugin, sizeof job->plugin, err);
 
     if (st != STATUS_OK)
         return st;
@@ -238,6 +229,8 @@ static enum status start_transport(struct job *job, struct error *err)
     enter(job, "MPI start");
     answer_roll_call(job);
     st = job->ops->open(&options, &job->transport, err);
+    if (st == STATUS_OK)
+        (void)snprintf(job->about, sizeof job->about, "%s", job->ops->describe(job->transport));
     watchdog_ask(job->watchdog, NULL, NULL);
     roll_call_end(&job->roll_call);
     return st;
@@ -280,8 +273,11 @@ static enum status read_prompts(struct job *job, struct error *err)
 
 static void speak(void *context, const struct cause *cause)
 {
-    (void)context;
+    const struct job *job = context;
+
     log_error("%s: %s", status_name(cause->status), cause->text);
+    if (job->task && job->task->told)
+        job->task->told(job->task->context, cause);
 }
 
 static enum status open_session(struct job *job, struct error *err)
@@ -295,6 +291,7 @@ static enum status open_session(struct job *job, struct error *err)
         .faults = job->options->fault,
         .fault_count = job->options->fault_count,
         .speak = speak,
+        .speak_context = job,
     };
 
     if (t) {
@@ -307,6 +304,27 @@ static enum status open_session(struct job *job, struct error *err)
     if (st == STATUS_OK)
         job->transport = NULL;
     return st;
+}
+
+/* The consensus over what this rank was told. */
+static enum status consensus(struct job *job, struct error *err)
+{
+    char top[16];
+    const struct fact more[] = {
+        {"option.command", job->task ? job->task->name : "run"},
+        {"option.top-logits", top},
+        {"option.logits-digest", job->options->logits_digest ? "true" : "false"},
+    };
+    const struct facts facts = {.prepared = job->prepared,
+                                .why = job->why.text,
+                                .topology = job->topology,
+                                .plan = job->plan,
+                                .transport = job->ops->name,
+                                .count = sizeof more / sizeof *more,
+                                .more = more};
+
+    (void)snprintf(top, sizeof top, "%u", job->options->top_logits);
+    return facts_agree(&facts, job->session, err);
 }
 
 static enum status agree(struct job *job, struct error *err)
@@ -328,7 +346,7 @@ static enum status agree(struct job *job, struct error *err)
     if (st != STATUS_OK)
         return st;
     enter(job, "consensus");
-    return job_consensus(job, err);
+    return consensus(job, err);
 }
 
 /* What a person should know about this run, warnings among it; what only `ferry plan` leaves unchecked is left out. */
@@ -524,6 +542,10 @@ static enum status work(struct job *job, struct error *err)
                                   .rank = &job->rank,
                                   .session = job->session,
                                   .ops = job->ops,
+                                  .checkpoint = job->checkpoint,
+                                  .transport = job->about,
+                                  .plugin = job->plugin,
+                                  .threads = choose_threads(job),
                                   .watchdog = job->watchdog};
 
     enter(job, "building");

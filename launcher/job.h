@@ -6,6 +6,8 @@
 
 #include "base/status.h"
 
+struct cause;
+struct checkpoint;
 struct job;
 struct keeper;
 struct plan;
@@ -23,6 +25,10 @@ struct job_view {
     const struct rank_plan *rank;
     struct session *session;
     const struct transport_ops *ops;
+    const struct checkpoint *checkpoint; /* the workload's model, perhaps without weights; NULL: no workload */
+    const char *transport;               /* how it describes itself */
+    const char *plugin;                  /* the file that it comes from */
+    int threads;                         /* that this rank may use */
     struct watchdog *watchdog; /* disarmed */
 };
 
@@ -32,6 +38,9 @@ struct job_task {
     /* On every rank, after the consensus and before the close.  It builds the session's groups and routes itself, the
      * plan's or its own.  Collective; blocks.  On failure the job settles the cause. */
     enum status (*run)(void *context, const struct job_view *view, struct error *err);
+    /* The session has failed, this rank speaks for all and has printed the cause: what there is to add.  Called while the
+     * others still wait.  NULL: nothing. */
+    void (*told)(void *context, const struct cause *cause);
     void *context;
 };
 

@@ -1,8 +1,8 @@
-/* The inside of a job, for the files that build it up: job.c (life), job_manifest.c (what it brings to the consensus).
- */
+/* The inside of a job, for job.c. */
 #ifndef LAUNCHER_JOB_PRIVATE_H
 #define LAUNCHER_JOB_PRIVATE_H
 
+#include <limits.h>
 #include <stdbool.h>
 
 #include "base/text.h"
@@ -41,6 +41,8 @@ struct job {
     struct rank_plan rank;
     struct text run_dir; /* of this run; empty: none */
 
+    char plugin[PATH_MAX];
+    char about[256]; /* the transport's description */
     const struct transport_ops *ops;
     struct transport *transport; /* until the session takes it */
     struct session *session;
@@ -53,8 +55,5 @@ struct job {
     struct generation *generation;
     struct printer *printer;
 };
-
-/* The consensus over what this rank was told.  Collective over the world; blocks. */
-enum status job_consensus(struct job *job, struct error *err);
 
 #endif

@@ -12,7 +12,7 @@
 #include "comm/group.h"
 #include "comm/session.h"
 #include "launcher/keeper.h"
-#include "launcher/plugin.h"
+#include "comm/plugin.h"
 #include "launcher/starter.h"
 #include "launcher/watchdog.h"
 

@@ -7,7 +7,7 @@
 #include "comm/group.h"
 #include "comm/route.h"
 #include "comm/session.h"
-#include "launcher/plugin.h"
+#include "comm/plugin.h"
 
 static struct session *session;
 static int rank;

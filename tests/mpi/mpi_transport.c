@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "launcher/plugin.h"
+#include "comm/plugin.h"
 
 static const struct transport_ops *ops;
 static struct transport *transport;

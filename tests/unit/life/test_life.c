@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "launcher/keeper.h"
-#include "launcher/plugin.h"
+#include "comm/plugin.h"
 #include "launcher/starter.h"
 #include "launcher/watchdog.h"
 

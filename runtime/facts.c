@@ -1,12 +1,14 @@
-/* What a rank brings to the consensus: every key of the topology as it was understood, and the options, versions and
- * variables that change what a run does. */
+/* Keys and values become one list, sorted for the consensus; their digests are of the values' bytes. */
+#include "runtime/facts.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-#include "launcher/job_private.h"
-#include "launcher/version.h"
+#include "base/text.h"
+#include "comm/session.h"
+#include "runtime/plan.h"
 #include "topology/topology.h"
 
 /* Keys and values live in one text; a key's offsets stay valid while it grows. */
@@ -17,7 +19,7 @@ struct keys {
     struct key {
         size_t key;
         size_t value;
-    } *key;
+    } * key;
     bool failed;
 };
 
@@ -86,16 +88,12 @@ static uint64_t add_environment(struct keys *keys)
     return digest;
 }
 
-static uint64_t add_build(struct keys *keys, const struct job *job)
+static uint64_t add_build(struct keys *keys, const struct facts *facts)
 {
-    char number[32];
-
     add_pair(keys, "build.version", FERRY_VERSION);
-    add_pair(keys, "build.transport", job->ops->name);
-    add_pair(keys, "option.command", job->task ? job->task->name : "run");
-    (void)snprintf(number, sizeof number, "%u", job->options->top_logits);
-    add_pair(keys, "option.top-logits", number);
-    add_pair(keys, "option.logits-digest", job->options->logits_digest ? "true" : "false");
+    add_pair(keys, "build.transport", facts->transport);
+    for (size_t i = 0; i < facts->count; i++)
+        add_pair(keys, facts->more[i].key, facts->more[i].value);
     return XXH3_64bits(FERRY_VERSION, strlen(FERRY_VERSION));
 }
 
@@ -118,19 +116,19 @@ static struct manifest_key *list_keys(const struct keys *keys)
     return list;
 }
 
-enum status job_consensus(struct job *job, struct error *err)
+enum status facts_agree(const struct facts *facts, struct session *session, struct error *err)
 {
     struct keys keys = {0};
-    struct manifest manifest = {.status = job->prepared, .why = job->why.text};
+    struct manifest manifest = {.status = facts->prepared, .why = facts->why};
     struct manifest_key *list;
     enum status st;
 
-    if (job->topology)
-        manifest.topology_digest = add_topology(&keys, job->topology);
-    if (job->plan)
-        manifest.plan_digest = plan_digest(job->plan);
+    if (facts->topology)
+        manifest.topology_digest = add_topology(&keys, facts->topology);
+    if (facts->plan)
+        manifest.plan_digest = plan_digest(facts->plan);
     manifest.environment_digest = add_environment(&keys);
-    manifest.build_digest = add_build(&keys, job);
+    manifest.build_digest = add_build(&keys, facts);
     list = keys.failed || keys.text.failed ? NULL : list_keys(&keys);
     if (!list) {
         manifest.status = STATUS_NOMEM;
@@ -138,7 +136,7 @@ enum status job_consensus(struct job *job, struct error *err)
     }
     manifest.keys = list;
     manifest.key_count = list ? keys.count : 0;
-    st = session_consensus(job->session, &manifest, err);
+    st = session_consensus(session, &manifest, err);
     free(list);
     free(keys.key);
     text_done(&keys.text);

@@ -1,40 +1,57 @@
 /* RTLD_LOCAL keeps the MPI library's names to itself; the module is never closed, since MPI's threads and exit
  * functions outlive any use. */
-#include "launcher/plugin.h"
+#include "comm/plugin.h"
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { FOLDERS = 3 };
+enum { FOLDERS = 4 };
+
+/* The file that this code lies in: libferry.so, or the program. */
+static void own_file(char path[PATH_MAX])
+{
+    static const char here = 0;
+    struct link_map *map = NULL;
+    Dl_info info;
+    ssize_t length;
+
+    /* The loader knows a library by its path, and a program by no name at all. */
+    if (dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP) && map && map->l_name[0] && realpath(map->l_name, path))
+        return;
+    length = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    path[length > 0 ? length : 0] = '\0';
+}
 
 /* The folders to look in, in order; an empty one is skipped. */
 static void list_folders(char folders[FOLDERS][PATH_MAX])
 {
     const char *chosen = getenv("FERRY_PLUGIN_DIR");
-    ssize_t length = readlink("/proc/self/exe", folders[1], PATH_MAX - 1);
     char *slash;
 
     (void)snprintf(folders[0], PATH_MAX, "%s", chosen ? chosen : "");
-    folders[1][length > 0 ? length : 0] = '\0';
+    own_file(folders[1]);
     slash = strrchr(folders[1], '/');
     if (slash)
         *slash = '\0';
-    if (FERRY_PLUGIN_LIBDIR[0] == '/')
-        (void)snprintf(folders[2], PATH_MAX, "%s", FERRY_PLUGIN_LIBDIR);
-    else if (snprintf(folders[2], PATH_MAX, "%s/%s", folders[1], FERRY_PLUGIN_LIBDIR) >= PATH_MAX)
+    if (snprintf(folders[2], PATH_MAX, "%s/ferry", folders[1]) >= PATH_MAX)
         folders[2][0] = '\0';
+    if (FERRY_PLUGIN_LIBDIR[0] == '/')
+        (void)snprintf(folders[3], PATH_MAX, "%s", FERRY_PLUGIN_LIBDIR);
+    else if (snprintf(folders[3], PATH_MAX, "%s/%s", folders[1], FERRY_PLUGIN_LIBDIR) >= PATH_MAX)
+        folders[3][0] = '\0';
 }
 
 static enum status not_found(const char *name, char folders[FOLDERS][PATH_MAX], struct error *err)
 {
     return error_set(err, STATUS_ENVIRONMENT,
-                     "ferry-%s.so is in none of %.400s%s%.400s, %.400s: build Ferry where %s is installed (meson setup "
-                     "-Dmpi=enabled), or set FERRY_PLUGIN_DIR to the folder that holds it",
-                     name, folders[0], folders[0][0] ? ", " : "", folders[1], folders[2],
+                     "ferry-%s.so is in none of %.400s%s%.400s, %.400s, %.400s: build Ferry where %s is installed "
+                     "(meson setup -Dmpi=enabled), or set FERRY_PLUGIN_DIR to the folder that holds it",
+                     name, folders[0], folders[0][0] ? ", " : "", folders[1], folders[2], folders[3],
                      strcmp(name, "mpi") == 0 ? "an MPI" : name);
 }
 
