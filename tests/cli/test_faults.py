@@ -14,6 +14,7 @@ import tempfile
 import time
 
 import expecting
+import fault_matrix
 from expecting import running
 from model_files import Folder
 
@@ -124,61 +125,48 @@ def vote_operation():
 # ---- ranks that die, stop, are late, skip, send less, have no memory -----------------------------------
 
 
-def count_operations(mesh, rank):
-    """How many operations a run has: the lowest that no fault can happen in."""
-    low, high = 8, 128
-    while low < high:
-        middle = (low + high) // 2
-        if run(mesh, ["rank=%d,op=%d,kind=oom" % (rank, middle)]).code == 0:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+def learn(mesh, **keys):
+    """A good run: (its result, the operations of each rank)."""
+    where = os.path.join(folder, "learn-" + "-".join("%s%d" % pair for pair in sorted(mesh.items())))
+    result = run(mesh, [], arguments=["--set", "run_dir=" + where], **keys)
+    expecting.success(tally, "the job without a fault on %s" % mesh, result)
+    return result, fault_matrix.read_run(where)
 
 
-# A rank that skips a vote takes it for one against.
-KINDS = {"kill": ["lost"], "stop": ["timeout"], "skip": ["timeout", "mismatch", "lost"], "short": ["mismatch"],
-         "oom": ["environment"]}
+def rehearse(mesh, case, delivered, ended):
+    result = run(mesh, [case.option])
+    good = fault_matrix.judge(tally, case, result, delivered)
+    ended[case.rank, case.phase, case.kind] = "%s %.1f s%s" % (result.code, result.seconds, "" if good else " !")
 
 
-def faulty(mesh, rank, operation, kind, phase, reference):
-    result = run(mesh, ["rank=%d,op=%d,kind=%s" % (rank, operation, kind)])
-    name = "%s of rank %d in operation %d (%s) of %s" % (kind, rank, operation, phase, mesh)
-    limit = GRACE + (STARTUP if operation < 5 else TIMEOUT)
-    expecting.failure(tally, name, result, KINDS[kind], r"\brank %d\b" % rank, within=limit)
-    delivered = tokens(reference)
-    tally.check(all(o["tokens"] == delivered[o["prompt"]] for o in result.objects()),
-                name + ": nothing wrong is delivered", result.summary())
+def out_of_memory(mesh, rank, operation):
+    result = run(mesh, ["rank=%d,op=%d,kind=oom" % (rank, operation)])
+    expecting.failure(tally, "no memory on rank %d, operation %d of %s" % (rank, operation, mesh), result,
+                      "environment", r"\brank %d\b.*no memory for operation %d" % (rank, operation))
 
 
 def late(mesh, rank, operation, seconds, reference):
     result = run(mesh, ["rank=%d,op=%d,kind=delay:%ds" % (rank, operation, seconds)])
-    name = "rank %d is %d s late in operation %d of %s" % (rank, seconds, operation, mesh)
-    if seconds < TIMEOUT:
-        unharmed(name, result, reference)
-    else:
-        expecting.failure(tally, name, result, "timeout", r"\brank %d\b" % rank, r"timeout %d\.0 s" % TIMEOUT,
-                          within=TIMEOUT + GRACE)
+    unharmed("rank %d is %d s late in operation %d of %s" % (rank, seconds, operation, mesh), result, reference)
 
 
 def test_ranks():
     mesh, square = {"pipeline": 2}, {"pipeline": 2, "tensor": 2}
-    reference = run(mesh, [])
-    squared = run(square, [])
-    expecting.success(tally, "the job on 2 ranks", reference)
-    expecting.success(tally, "the job on 4 ranks", squared)
-    last = count_operations(mesh, 1)
-    phases = [(0, "consensus"), (1, "consensus"), (3, "loading"), (6, "first step"), (13, "a later step"),
-              (last - 4, "the end"), (last - 2, "the summary"), (last - 1, "closing")]
-    jobs = [(faulty, mesh, 1, operation, kind, phase, reference) for operation, phase in phases for kind in KINDS]
-    for kind in KINDS:
-        jobs.append((faulty, mesh, 0, 9, kind, "a step", reference))
-        jobs.append((faulty, square, 3, 20, kind, "a step", squared))
-    for operation in (3, 9):
-        jobs.append((late, mesh, 1, operation, 1, reference))
-    jobs.append((late, mesh, 1, 9, 7, reference))
-    jobs.append((late, square, 2, 20, 1, squared))
-    together(4, jobs)
+    reference, operations = learn(mesh)
+    squared, of_square = learn(square)
+    ended = {}
+    jobs = []
+    for case in (fault_matrix.cases(operations[1], 1, TIMEOUT, STARTUP) +
+                 fault_matrix.cases(operations[0], 0, TIMEOUT, STARTUP, only=("building", "step: token", "closing"))):
+        jobs.append((rehearse, mesh, case, tokens(reference), ended))
+    for case in fault_matrix.cases(of_square[3], 3, TIMEOUT, STARTUP, only=("step: vote",)):
+        jobs.append((rehearse, square, case, tokens(squared), ended))
+    phases = fault_matrix.phases(operations[1])
+    jobs += [(out_of_memory, mesh, 1, operation) for operation in phases.values()]
+    jobs += [(late, mesh, 1, phases[phase], 1, reference) for phase in ("loading", "step: vote")]
+    jobs.append((late, square, 2, fault_matrix.phases(of_square[2])["step: hidden"], 1, squared))
+    together(6, jobs)
+    print(fault_matrix.table(ended), file=sys.stderr)
 
 
 # ---- signals from outside ------------------------------------------------------------------------------
