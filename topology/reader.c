@@ -1,134 +1,18 @@
-/* One function a type of key.  The way from the root to the value is a chain of frames on the stack, written out only
- * when there is something to complain about. */
+/* One function a type of key. */
 #include "topology/reader.h"
 
 #include <string.h>
 
+#include "topology/complaint.h"
 #include "topology/keys.h"
 #include "topology/source.h"
-#include "topology/suggestion.h"
 #include "topology/value.h"
 
 _Static_assert(offsetof(struct topology_groups, count) == offsetof(struct reader_list, count), "lists have one form");
 _Static_assert(offsetof(struct topology_groups, at) == offsetof(struct reader_list, at), "lists have one form");
 
-enum { SHOWN_CHARACTERS = 40 };
-
-struct path {
-    const struct path *up;
-    const char *name;        /* of a key, or NULL: an item */
-    size_t index;            /* of an item */
-    const struct node *node; /* of an item: its name is shown when it has one */
-};
-
-struct reader {
-    struct topology *topology;
-    struct topology_source *source;
-    struct topology_position nowhere;
-};
-
 static void read_value(struct reader *reader, const struct path *path, const struct key *key, const struct node *node,
                        void *base);
-
-/* ----------------------------------------------------------------------------------------------- saying what is wrong
- */
-
-/* An item with a name is called by it, as --set may: groups[evaluators].members[0]. */
-static void write_path(const struct path *path, struct text *text)
-{
-    const struct node *name;
-
-    if (!path)
-        return;
-    write_path(path->up, text);
-    if (path->name) {
-        text_add(text, "%s%s", path->up ? "." : "", path->name);
-        return;
-    }
-    name = path->node ? node_get(path->node, "name") : NULL;
-    text_add(text, "[");
-    if (name && name->kind == NODE_SCALAR && name->length)
-        source_show(text, name->text, name->length, SHOWN_CHARACTERS);
-    else
-        text_add(text, "%zu", path->index);
-    text_add(text, "]");
-}
-
-static void write_node(const struct node *node, struct text *text)
-{
-    if (node_is_null(node)) {
-        text_add(text, "nothing (null)");
-    } else if (node->kind != NODE_SCALAR) {
-        text_add(text, "a %s", node->kind == NODE_LIST ? "list" : "mapping");
-    } else {
-        text_add(text, node->plain ? "`" : "\"");
-        source_show(text, node->text, node->length, SHOWN_CHARACTERS);
-        text_add(text, node->plain ? "`" : "\"");
-    }
-}
-
-/* Why a number that a person can read is none here. */
-static const char *number_hint(const struct key *key, const struct node *node)
-{
-    const char *digits = "0123456789";
-    size_t span;
-
-    if (node->kind != NODE_SCALAR || !node->length)
-        return "";
-    span = strspn(node->text, digits);
-    if (!node->plain && span == node->length)
-        return ": quotes make it a text";
-    if (span == node->length && span > 1 && node->text[0] == '0')
-        return ": a leading zero could mean octal";
-    if (span == node->length && (key->type == KEY_DURATION || key->type == KEY_SIZE))
-        return ": the unit is missing";
-    return "";
-}
-
-static const char *word_hint(const struct key *key, const struct node *node)
-{
-    const struct key_words *words = key->type == KEY_AXES ? &key_axes : key->words;
-
-    if (node->kind != NODE_SCALAR || !words || !node->text)
-        return NULL;
-    return topology_nearest(node->text, words->word, words->count);
-}
-
-static void expected(struct reader *reader, const struct path *path, const struct node *node, const char *expectation,
-                     const char *hint)
-{
-    struct text text = {0};
-
-    write_path(path, &text);
-    text_add(&text, ": expected %s, got ", expectation);
-    write_node(node, &text);
-    text_add(&text, "%s", hint);
-    source_error(reader->source, node->at, "%s", text_string(&text));
-    text_done(&text);
-}
-
-static uint64_t world_limit(const struct reader *reader)
-{
-    uint64_t world = reader_world(reader->topology);
-
-    return world && world <= TOPOLOGY_MAX_RANKS ? world : TOPOLOGY_MAX_RANKS;
-}
-
-/* The value does not fit its key. */
-static void misfit(struct reader *reader, const struct path *path, const struct key *key, const struct node *node)
-{
-    struct text expectation = {0};
-    struct text hint = {0};
-    const char *word = source_has_room(reader->source) ? word_hint(key, node) : NULL;
-
-    value_expectation(key, world_limit(reader), &expectation);
-    text_add(&hint, "%s", number_hint(key, node));
-    if (word)
-        text_add(&hint, "; did you mean `%s`?", word);
-    expected(reader, path, node, text_string(&expectation), text_string(&hint));
-    text_done(&expectation);
-    text_done(&hint);
-}
 
 /* ----------------------------------------------------------------------------------------------------- scalars */
 
@@ -145,7 +29,7 @@ static void read_number(struct reader *reader, const struct path *path, const st
         ret->automatic = true;
     else if (node->kind != NODE_SCALAR || !(node->plain || united) ||
              !parse(node->text, node->length, key->low, key->high, &ret->value))
-        misfit(reader, path, key, node);
+        complain_misfit(reader, path, key, node);
 }
 
 static void read_real(struct reader *reader, const struct path *path, const struct key *key, const struct node *node,
@@ -154,7 +38,7 @@ static void read_real(struct reader *reader, const struct path *path, const stru
     ret->at = node->at;
     if (node->kind != NODE_SCALAR || !node->plain ||
         !value_real(node->text, node->length, key->low, key->high, &ret->value))
-        misfit(reader, path, key, node);
+        complain_misfit(reader, path, key, node);
 }
 
 static void read_flag(struct reader *reader, const struct path *path, const struct key *key, const struct node *node,
@@ -163,7 +47,7 @@ static void read_flag(struct reader *reader, const struct path *path, const stru
     ret->at = node->at;
     ret->value = node_is(node, "true");
     if (!node->plain || !(ret->value || node_is(node, "false")))
-        misfit(reader, path, key, node);
+        complain_misfit(reader, path, key, node);
 }
 
 static void read_word(struct reader *reader, const struct path *path, const struct key *key, const struct node *node,
@@ -173,7 +57,7 @@ static void read_word(struct reader *reader, const struct path *path, const stru
 
     ret->at = node->at;
     if (word < 0)
-        misfit(reader, path, key, node);
+        complain_misfit(reader, path, key, node);
     else
         ret->value = word;
 }
@@ -183,11 +67,11 @@ static void read_text(struct reader *reader, const struct path *path, const stru
 {
     ret->at = node->at;
     if (node->kind != NODE_SCALAR || node_is_null(node))
-        misfit(reader, path, key, node);
+        complain_misfit(reader, path, key, node);
     else if (memchr(node->text, '\0', node->length))
-        expected(reader, path, node, "a text without a NUL character", "");
+        complain_expected(reader, path, node, "a text without a NUL character", "");
     else if (!value_styled(node->text, node->length, key->style))
-        misfit(reader, path, key, node);
+        complain_misfit(reader, path, key, node);
     else
         ret->value = arena_text(&reader->source->arena, node->text, node->length);
 }
@@ -198,8 +82,8 @@ static void read_rank(struct reader *reader, const struct path *path, const stru
     uint64_t rank = UINT32_MAX;
 
     if (node->kind != NODE_SCALAR || !node->plain ||
-        !value_number(node->text, node->length, 0, world_limit(reader) - 1, &rank))
-        misfit(reader, path, key, node);
+        !value_number(node->text, node->length, 0, reader_world_limit(reader) - 1, &rank))
+        complain_misfit(reader, path, key, node);
     *ret = (uint32_t)rank;
 }
 
@@ -213,7 +97,7 @@ static bool fits(struct reader *reader, const struct path *path, const struct ke
 
     if (node->count >= fewest && (!key->max_items || node->count <= key->max_items))
         return true;
-    write_path(path, &text);
+    complaint_path(path, &text);
     if (node->count < fewest)
         source_error(reader->source, node->at, "%s: at least one item is needed", text_string(&text));
     else
@@ -227,7 +111,8 @@ static bool wants_list(struct reader *reader, const struct path *path, const str
 {
     if (node->kind == NODE_LIST)
         return fits(reader, path, key, node);
-    expected(reader, path, node, "a list", node->kind == NODE_SCALAR && !node_is_null(node) ? ": write [..]" : "");
+    complain_expected(reader, path, node, "a list",
+                      node->kind == NODE_SCALAR && !node_is_null(node) ? ": write [..]" : "");
     return false;
 }
 
@@ -269,7 +154,7 @@ static void read_dim(struct reader *reader, const struct path *path, const struc
     if (node->kind == NODE_SCALAR && value_styled(node->text, node->length, STYLE_ROLE))
         ret->name = (struct topology_string){arena_text(&reader->source->arena, node->text, node->length), node->at};
     else
-        misfit(reader, path, key, node);
+        complain_misfit(reader, path, key, node);
 }
 
 static void read_section(struct reader *reader, const struct path *path, const struct key *key, const struct node *node,
@@ -316,17 +201,6 @@ static void read_list(struct reader *reader, const struct path *path, const stru
     }
 }
 
-static void repeated(struct reader *reader, const struct path *path, const struct node *node)
-{
-    struct text text = {0};
-
-    write_path(path, &text);
-    text_add(&text, ": ");
-    write_node(node, &text);
-    source_error(reader->source, node->at, "%s stands in the list twice", text_string(&text));
-    text_done(&text);
-}
-
 /* The words of a list into order (or NULL) and a mask of them. */
 static size_t read_words(struct reader *reader, const struct path *path, const struct key *key,
                          const struct key_words *words, const struct node *node, uint32_t *mask,
@@ -343,9 +217,9 @@ static size_t read_words(struct reader *reader, const struct path *path, const s
         int word = child->kind == NODE_SCALAR ? value_word(words, child->text, child->length) : -1;
 
         if (word < 0) {
-            misfit(reader, &frame, key, child);
+            complain_misfit(reader, &frame, key, child);
         } else if (*mask & 1u << word) {
-            repeated(reader, &frame, child);
+            complain_repeated(reader, &frame, child);
         } else {
             *mask |= 1u << word;
             if (order)
@@ -386,8 +260,8 @@ static bool wants_map(struct reader *reader, const struct path *path, const stru
 
     if (node->kind == NODE_MAP)
         return true;
-    value_expectation(key, world_limit(reader), &expectation);
-    expected(reader, path, node, text_string(&expectation), "");
+    value_expectation(key, reader_world_limit(reader), &expectation);
+    complain_expected(reader, path, node, text_string(&expectation), "");
     text_done(&expectation);
     return false;
 }
@@ -402,7 +276,7 @@ static void read_entry_name(struct reader *reader, const struct path *path, cons
     if (value_styled(name->text, name->length, key->style))
         ret->value = arena_text(&reader->source->arena, name->text, name->length);
     else
-        expected(reader, path, name, key_styles[key->style].says, "");
+        complain_expected(reader, path, name, key_styles[key->style].says, "");
 }
 
 static void read_pairs(struct reader *reader, const struct path *path, const struct key *key, const struct node *node,
@@ -448,38 +322,8 @@ static void read_extents(struct reader *reader, const struct path *path, const s
         frame.name = extent->name.value ? extent->name.value : "?";
         if (range->kind != NODE_SCALAR ||
             !value_range(range->text, range->length, key->high, &extent->low, &extent->high))
-            misfit(reader, &frame, key, range);
+            complain_misfit(reader, &frame, key, range);
     }
-}
-
-static void unknown_key(struct reader *reader, const struct path *path, const struct key_section *section,
-                        const struct node *name)
-{
-    struct text text = {0};
-
-    if (!node_is(name, "<<")) {
-        write_path(path, &text);
-        text_add(&text, "%sunknown key `", path ? ": " : "");
-        source_show(&text, name->text, name->length, SHOWN_CHARACTERS);
-        text_add(&text, "`");
-        if (source_has_room(reader->source))
-            suggestion_for_key(section, name->text, name->length, &text);
-        source_error(reader->source, name->at, "%s", text_string(&text));
-    }
-    text_done(&text);
-}
-
-static void missing_key(struct reader *reader, const struct path *path, const struct key *key,
-                        struct topology_position at)
-{
-    struct text text = {0};
-
-    if (path) {
-        write_path(path, &text);
-        text_add(&text, ": ");
-    }
-    source_error(reader->source, at, "%sthe key `%s` is missing", text_string(&text), key->name);
-    text_done(&text);
 }
 
 /* The default is read as if the file had said it, but nowhere. */
@@ -506,7 +350,7 @@ static void read_keys(struct reader *reader, const struct path *path, const stru
 
     for (const struct node *name = node ? node->first : NULL; name; name = name->next->next) {
         if (name->kind == NODE_SCALAR && !keys_find(section, name->text, name->length))
-            unknown_key(reader, path, section, name);
+            complain_unknown_key(reader, path, section, name);
     }
     for (size_t i = 0; i < section->count; i++) {
         const struct key *key = &section->key[i];
@@ -520,7 +364,7 @@ static void read_keys(struct reader *reader, const struct path *path, const stru
         else
             read_default(reader, key, base);
         if (!value && node && (key->flags & KEY_REQUIRED))
-            missing_key(reader, path, key, at);
+            complain_missing_key(reader, path, key, at);
     }
 }
 
