@@ -441,3 +441,8 @@ enum status group_failure_agreement(struct group *group, uint32_t flags, struct 
     }
     return submit(group, work, st, ret, err);
 }
+
+const char *group_algorithm(const struct completion *completion)
+{
+    return completion->kind == &collective_kind ? ((const struct collective *)completion)->algorithm->name : NULL;
+}

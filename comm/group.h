@@ -49,4 +49,7 @@ enum status group_barrier(struct group *group, struct completion **ret, struct e
 /* The AND of every member's flags (bit 0: "I am well"), read by completion_flags after it is done. */
 enum status group_failure_agreement(struct group *group, uint32_t flags, struct completion **ret, struct error *err);
 
+/* The name of the algorithm that answers a collective ("direct", "ring"); lends for ever.  NULL: no collective. */
+const char *group_algorithm(const struct completion *completion);
+
 #endif

@@ -238,6 +238,27 @@ void session_fail(struct session *session, enum status st, const char *why)
     session_unlock(session);
 }
 
+void session_set_checks(struct session *session, enum checks checks)
+{
+    session_lock(session);
+    session->options.checks = checks;
+    session_unlock(session);
+}
+
+enum status session_alone(struct session *session,
+                          enum status (*call)(void *context, struct transport *transport, struct error *err),
+                          void *context, struct error *err)
+{
+    enum status st;
+
+    session_lock(session);
+    st = session_failed(session, err);
+    if (st == STATUS_OK)
+        st = call(context, session->transport, err);
+    session_unlock(session);
+    return st;
+}
+
 /* For people and for `ferry doctor`, with what the culprit did last, where its recorder can be read. */
 static void save_cause(const struct session *session, const struct cause *cause)
 {

@@ -90,6 +90,17 @@ enum status session_check(struct session *session, struct error *err);
  * In a world of several ranks "rank R: " is put in front of the sentence. */
 void session_fail(struct session *session, enum status st, const char *why);
 
+/* What later collectives agree on before their payload may be used.  Local; every rank makes the same change between the
+ * same two operations. */
+void session_set_checks(struct session *session, enum checks checks);
+
+/* Call with the session's transport while no other thread can be inside it: for the transport's own calls beside the
+ * session's.  Meanwhile nothing of the session moves and nobody is answered, so it must be short, and a call that may
+ * hang needs a watchdog.  call's status, or the session's first failure. */
+enum status session_alone(struct session *session,
+                          enum status (*call)(void *context, struct transport *transport, struct error *err),
+                          void *context, struct error *err);
+
 /* After a failure: agree with whoever is left on the one cause, within about 2 s.  Fills err with the cause that every
  * rank holds; *ret_speaker: this rank is the one that prints it (and has written run_dir/cause.json). */
 enum status session_settle(struct session *session, struct error *err, bool *ret_speaker);

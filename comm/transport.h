@@ -16,6 +16,7 @@ enum { CONTROL_BYTES = 512 };
 /* What on_timeout: abort can do: give the buffers back alone, or only end the job. */
 enum teardown { TEARDOWN_NATIVE, TEARDOWN_JOB };
 
+struct raw_ops; /* comm/raw.h */
 struct transport;
 struct work;    /* one posted send or receive */
 struct message; /* one matched incoming message, not yet received */
@@ -67,6 +68,9 @@ struct transport_ops {
 
     /* Required.  Short text for logs: "Open MPI v4.1.4, 2 hosts". */
     const char *(*describe)(const struct transport *transport);
+
+    /* Optional: the same operations in the library's own calls, for measuring. */
+    const struct raw_ops *raw;
 };
 
 /* The one symbol that a transport plugin exports. */

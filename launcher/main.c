@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "launcher/bench_command.h"
 #include "launcher/inspect_command.h"
 #include "launcher/plan_command.h"
 #include "launcher/run_command.h"
@@ -21,6 +22,7 @@ static const struct command {
 } commands[] = {
     {"run", run_command, "run a topology, on every rank under mpirun or srun"},
     {"plan", plan_command, "check a topology and show what it means for every rank, offline"},
+    {"bench", bench_command, "measure every group and route of a topology beside plain MPI"},
     {"inspect", inspect_command, "show what a checkpoint holds"},
     {"version", version_command, "print the version"},
     {"help", help_command, "explain a command: ferry help plan"},

@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include "comm/raw.h"
 #include "comm/transport.h"
 
 /* One posted send or receive.  Free ones lie in a list: one is needed for every message. */
@@ -41,5 +42,7 @@ void mpi_close(struct transport *transport, bool clean);
 void mpi_letters_test(struct transport *transport);
 enum status mpi_control_send(struct transport *transport, int peer, const void *bytes, struct error *err);
 enum status mpi_control_receive(struct transport *transport, int *ret_peer, void *bytes, bool *ret, struct error *err);
+
+extern const struct raw_ops mpi_raw_ops;
 
 #endif

@@ -164,4 +164,5 @@ __attribute__((visibility("default"))) const struct transport_ops ferry_transpor
     .control_send = mpi_control_send,
     .control_receive = mpi_control_receive,
     .describe = mpi_describe,
+    .raw = &mpi_raw_ops,
 };
