@@ -2,7 +2,7 @@
 
 _ferry() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands='run plan inspect version help'
+    local commands='run bench plan inspect version help'
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
@@ -14,7 +14,16 @@ _ferry() {
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         return
         ;;
-    --set | -s | --rank | -r | --fault | --top-logits)
+    --svg)
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+        return
+        ;;
+    --operation)
+        mapfile -t COMPREPLY < <(compgen -W "all_reduce_sum all_gather_even all_gather_uneven variable_all_to_all \
+            broadcast barrier failure_agreement send_receive" -- "$current")
+        return
+        ;;
+    --sizes | --repeats | --target | --set | -s | --rank | -r | --fault | --top-logits)
         return
         ;;
     esac
@@ -22,6 +31,7 @@ _ferry() {
         local options='--help'
         case $command in
         run) options+=' --set --json --quiet --logits-digest --top-logits --fault' ;;
+        bench) options+=' --set --json --svg --sizes --repeats --target --operation' ;;
         plan) options+=' --set --model --rank --json' ;;
         inspect) options+=' --json' ;;
         esac
@@ -30,7 +40,7 @@ _ferry() {
     fi
     case $command in
     help) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$current") ;;
-    run | plan) mapfile -t COMPREPLY < <(compgen -f -X '!*.y?(a)ml' -- "$current"; compgen -d -- "$current") ;;
+    run | bench | plan) mapfile -t COMPREPLY < <(compgen -f -X '!*.y?(a)ml' -- "$current"; compgen -d -- "$current") ;;
     inspect) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     esac
 }

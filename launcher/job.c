@@ -577,7 +577,7 @@ enum status job_run(struct job *job, struct error *err)
 
     if (st == STATUS_OK)
         st = agree(job, err);
-    if (st == STATUS_OK && job->rank.rank == 0 && !job->options->quiet)
+    if (st == STATUS_OK && job->rank.rank == 0 && !job->options->quiet && !job->task)
         print_notes(job);
     if (st == STATUS_OK)
         st = work(job, err);
