@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "launcher/plugin.h"
+#include "comm/plugin.h"
 #include "tests/loop/property.h"
 
 static struct session *session;
