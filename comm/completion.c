@@ -11,10 +11,32 @@
 #include "base/clock.h"
 #include "comm/recorder.h"
 
-static void destroy(struct completion *completion)
+/* One holder less; the last one frees it. */
+static void drop(struct completion *completion)
 {
+    if (--completion->references)
+        return;
     free(completion->text);
     completion->kind->destroy(completion);
+}
+
+static void drop_after(struct completion *completion)
+{
+    while (completion->after_count)
+        drop(completion->after[--completion->after_count]);
+    free(completion->after);
+    completion->after = NULL;
+}
+
+static void give_retained(struct completion *completion)
+{
+    while (completion->retained) {
+        struct retained *retained = completion->retained;
+
+        completion->retained = retained->next;
+        retained->release(retained->value);
+        free(retained);
+    }
 }
 
 /* It leaves pending, exactly once. */
@@ -28,8 +50,13 @@ static void finish(struct completion *completion, enum status st)
     recorder_end(session->recorder, completion->record, st);
     if (completion->lane->orphan == completion)
         completion->lane->orphan = NULL;
-    if (completion->abandoned)
-        destroy(completion);
+    drop_after(completion);
+    give_retained(completion);
+    if (completion->awaited) {
+        session->ended_awaited = true;
+        (void)pthread_cond_broadcast(&session->ready);
+    }
+    drop(completion);
 }
 
 enum status lane_check(const struct lane *lane, struct error *err)
@@ -59,20 +86,32 @@ static void record(struct completion *completion)
     completion->record = recorder_post(completion->session->recorder, &record);
 }
 
+/* Two hold it: the caller, and the lane until it has ended. */
+static void begin(struct lane *lane, struct completion *completion)
+{
+    completion->session = lane->session;
+    completion->lane = lane;
+    completion->state = COMPLETION_PENDING;
+    completion->references = 2;
+    completion->next = NULL;
+    record(completion);
+}
+
 void lane_submit(struct lane *lane, struct completion *completion)
 {
     struct session *session = lane->session;
 
-    completion->session = session;
-    completion->lane = lane;
-    completion->state = COMPLETION_PENDING;
-    completion->next = NULL;
-    record(completion);
+    begin(lane, completion);
+    completion->after = lane->after;
+    completion->after_count = lane->after_count;
+    lane->after = NULL;
+    lane->after_count = 0;
     if (lane->last)
         lane->last->next = completion;
     else
         lane->first = completion;
     lane->last = completion;
+    lane->pending++;
     if (!lane->active) {
         lane->active = true;
         lane->next_active = session->active;
@@ -83,11 +122,68 @@ void lane_submit(struct lane *lane, struct completion *completion)
 
 void lane_skip(struct lane *lane, struct completion *completion)
 {
-    completion->session = lane->session;
-    completion->lane = lane;
-    completion->state = COMPLETION_PENDING;
-    record(completion);
+    begin(lane, completion);
     finish(completion, STATUS_OK);
+}
+
+bool completion_ready(struct completion *completion)
+{
+    while (completion->after_count) {
+        struct completion *last = completion->after[completion->after_count - 1];
+
+        if (last->state == COMPLETION_PENDING)
+            return false;
+        completion->after_count--;
+        drop(last);
+    }
+    return true;
+}
+
+/* Ends, because work is only ever ordered after work that was submitted before it. */
+const struct completion *completion_blocker(const struct completion *completion)
+{
+    int i = 0;
+
+    while (i < completion->after_count) {
+        const struct completion *after = completion->after[i++];
+
+        if (after->state == COMPLETION_PENDING) {
+            completion = after->lane->first;
+            i = 0;
+        }
+    }
+    return completion;
+}
+
+static enum status add_after(struct lane *lane, struct completion *completion, struct error *err)
+{
+    struct completion **after = NULL;
+
+    if (completion->session != lane->session)
+        return error_set(err, STATUS_INVALID, "%s %s: ordered after work of another session", lane->kind, lane->name);
+    if (completion->state != COMPLETION_PENDING)
+        return STATUS_OK;
+    after = realloc(lane->after, ((size_t)lane->after_count + 1) * sizeof *after);
+    if (!after)
+        return error_set(err, STATUS_NOMEM, "%s %s: an order after other work", lane->kind, lane->name);
+    lane->after = after;
+    lane->after[lane->after_count++] = completion;
+    completion->references++;
+    completion->awaited = true;
+    return STATUS_OK;
+}
+
+enum status lane_after(struct lane *lane, struct completion *completion, struct error *err)
+{
+    struct session *session = lane->session;
+    enum status st;
+
+    session_lock(session);
+    st = session_failed(session, err);
+    if (st == STATUS_OK)
+        st = add_after(lane, completion, err);
+    session_unlock(session);
+    return st;
 }
 
 static void unlink_from(struct lane *lane, struct completion *before, struct completion *completion)
@@ -98,6 +194,7 @@ static void unlink_from(struct lane *lane, struct completion *before, struct com
         lane->first = completion->next;
     if (lane->last == completion)
         lane->last = before;
+    lane->pending--;
     completion->next = NULL;
 }
 
@@ -106,10 +203,17 @@ static void met(struct completion *completion)
 {
     struct session *session = completion->session;
 
-    if (!session->starting || completion->lane->id == session->world_spec.id || completion->kind->posted)
+    if (!session->starting || completion->lane->id == session->world_spec.id || completion->kind->posted ||
+        completion->local)
         return;
     session->starting = false;
     control_set_timeout(session->control, session->options.timeout_ns);
+}
+
+/* What torn-down work ends with.  A timeout would look like a deadline of the caller's, which tears nothing down. */
+static enum status torn_down(const struct session *session)
+{
+    return session->failure.status == STATUS_TIMEOUT ? STATUS_LOST : session->failure.status;
 }
 
 /* STATUS_OK with *ret_over, or why it failed; both only when its native work is over. */
@@ -119,6 +223,8 @@ static enum status move(struct completion *completion, bool *ret_over)
     struct error err = {0};
     enum status st = STATUS_OK;
 
+    if (!session->failed && !completion_ready(completion))
+        return STATUS_OK;
     if (!session->failed) {
         st = completion->kind->step(completion, ret_over, &err);
         if (st == STATUS_OK)
@@ -127,7 +233,7 @@ static enum status move(struct completion *completion, bool *ret_over)
         (void)session_poison(session, st, err.text);
     }
     *ret_over = completion->kind->let_go(completion);
-    return st != STATUS_OK ? st : session->failure.status;
+    return st != STATUS_OK ? st : torn_down(session);
 }
 
 void lane_step(struct lane *lane)
@@ -158,6 +264,10 @@ bool lane_close(struct lane *lane)
 {
     bool all = true;
 
+    while (lane->after_count)
+        drop(lane->after[--lane->after_count]);
+    free(lane->after);
+    lane->after = NULL;
     while (lane->first) {
         struct completion *completion = lane->first;
         bool over = completion->kind->let_go(completion);
@@ -165,7 +275,7 @@ bool lane_close(struct lane *lane)
         unlink_from(lane, NULL, completion);
         all = all && over;
         if (over)
-            finish(completion, lane->session->failed ? lane->session->failure.status : STATUS_LOST);
+            finish(completion, lane->session->failed ? torn_down(lane->session) : STATUS_LOST);
     }
     return all;
 }
@@ -198,6 +308,9 @@ enum status completion_wait(struct completion *completion, uint64_t deadline_ns,
     session_lock(session);
     if (completion->state == COMPLETION_PENDING)
         st = session_wait(session, completion->lane, ended, completion, deadline_ns, err);
+    /* Has the wait itself failed the session?  Then what can be given back is, before it returns. */
+    if (completion->state == COMPLETION_PENDING && session->failed)
+        session_advance(session);
     if (completion->state == COMPLETION_DONE)
         st = STATUS_OK;
     else if (completion->state == COMPLETION_FAILED)
@@ -215,7 +328,7 @@ void completion_release(struct completion *completion)
     session = completion->session;
     session_lock(session);
     CHECK(completion->state != COMPLETION_PENDING);
-    destroy(completion);
+    drop(completion);
     session_unlock(session);
 }
 
@@ -227,11 +340,26 @@ void completion_abandon(struct completion *completion)
         return;
     session = completion->session;
     session_lock(session);
-    if (completion->state == COMPLETION_PENDING)
-        completion->abandoned = true;
-    else
-        destroy(completion);
+    drop(completion);
     session_unlock(session);
+}
+
+enum status completion_retain(struct completion *completion, void *value, completion_retained *release,
+                              struct error *err)
+{
+    struct session *session = completion->session;
+    struct retained *retained = malloc(sizeof *retained);
+
+    if (!retained)
+        return error_set(err, STATUS_NOMEM, "a retained value");
+    *retained = (struct retained){.value = value, .release = release};
+    session_lock(session);
+    retained->next = completion->retained;
+    completion->retained = retained;
+    if (completion->state != COMPLETION_PENDING)
+        give_retained(completion);
+    session_unlock(session);
+    return STATUS_OK;
 }
 
 uint32_t completion_flags(const struct completion *completion)

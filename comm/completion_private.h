@@ -24,13 +24,25 @@ struct work_kind {
     void (*destroy)(struct completion *completion);
 };
 
+/* A value that is given back when the completion has ended. */
+struct retained {
+    struct retained *next;
+    void *value;
+    completion_retained *release;
+};
+
 struct completion {
     struct session *session;
     struct lane *lane;
     struct completion *next; /* in its lane, while pending */
     const struct work_kind *kind;
     enum completion_state state;
-    bool abandoned;
+    int references;            /* the caller's, the lane's while pending, and one of each work ordered after it */
+    struct completion **after; /* [after_count] what must be done before this begins; a reference of each */
+    int after_count;
+    bool local;   /* no other rank takes part */
+    bool awaited; /* some work was ordered after it */
+    struct retained *retained;
     enum status status;
     char *text; /* why it failed; NULL: the session's failure says */
     enum operation operation;
@@ -44,7 +56,18 @@ struct completion {
 /* May this lane take work?  STATUS_TIMEOUT: quarantined.  The session's failure. */
 enum status lane_check(const struct lane *lane, struct error *err);
 
-/* Queue a completion (its fields but next, state, record are filled in) and move the lane once. */
+/* Everything submitted to the lane from now on begins when the completion is done.  The public group_after, route_after
+ * and executor_after; takes the session's lock itself.  STATUS_INVALID (of another session), STATUS_NOMEM, the
+ * session's first failure. */
+enum status lane_after(struct lane *lane, struct completion *completion, struct error *err);
+
+/* What keeps this work from going on: itself, or the oldest unfinished work that it was ordered after. */
+const struct completion *completion_blocker(const struct completion *completion);
+
+/* May it begin?  Lets go of what it was ordered after and is done. */
+bool completion_ready(struct completion *completion);
+
+/* Queue a completion (session, kind, operation, sequence, epoch, bytes are filled in) and move the lane once. */
 void lane_submit(struct lane *lane, struct completion *completion);
 
 /* It never was native work: done at once. */

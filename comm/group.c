@@ -186,12 +186,18 @@ static enum status prepare(struct group *group, enum operation operation, struct
 }
 
 /* Nobody else is there. */
-static void alone(struct collective *work)
+static enum status begin_alone(struct collective *work, int round, bool *ret_more, struct error *err)
 {
+    (void)round;
+    (void)err;
     if (work->recv && work->recv != work->send && work->recv->bytes)
         memcpy(work->recv->data, work->send->data, work->recv->bytes);
     work->completion.flags = work->flags;
+    *ret_more = false;
+    return STATUS_OK;
 }
+
+static const struct algorithm alone = {.name = "alone", .begin = begin_alone};
 
 /* Post prepared work; st is what its preparation came to. */
 static enum status submit(struct group *group, struct collective *work, enum status st, struct completion **ret,
@@ -212,10 +218,11 @@ static enum status submit(struct group *group, struct collective *work, enum sta
         return st;
     }
     work->completion.sequence = group->sequence++;
-    work->voting = work->vote != NULL;
-    if (!skip && work->size == 1)
-        alone(work);
-    if (skip || work->size == 1)
+    work->completion.local = work->size == 1;
+    if (work->completion.local)
+        work->algorithm = &alone;
+    work->voting = work->vote && !work->completion.local;
+    if (skip)
         lane_skip(&group->lane, &work->completion);
     else
         lane_submit(&group->lane, &work->completion);
@@ -445,4 +452,9 @@ enum status group_failure_agreement(struct group *group, uint32_t flags, struct 
 const char *group_algorithm(const struct completion *completion)
 {
     return completion->kind == &collective_kind ? ((const struct collective *)completion)->algorithm->name : NULL;
+}
+
+enum status group_after(struct group *group, struct completion *completion, struct error *err)
+{
+    return lane_after(&group->lane, completion, err);
 }

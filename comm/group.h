@@ -52,4 +52,9 @@ enum status group_failure_agreement(struct group *group, uint32_t flags, struct 
 /* The name of the algorithm that answers a collective ("direct", "ring"); lends for ever.  NULL: no collective. */
 const char *group_algorithm(const struct completion *completion);
 
+/* Operations submitted from now on begin when the completion (of an executor, a route, another group) is done: first
+ * the producers, then the vote, then payload.  Several calls add up.  Local; the completion may be released or
+ * abandoned at once.  STATUS_INVALID (of another session), STATUS_NOMEM, the session's first failure. */
+enum status group_after(struct group *group, struct completion *completion, struct error *err);
+
 #endif

@@ -285,6 +285,11 @@ static void hint_receive(const struct completion *completion, struct text *out)
 static const struct work_kind receive_kind = {
     .step = step_receive, .let_go = let_go_receive, .peer = peer_receive, .hint = hint_receive, .destroy = destroy};
 
+enum status route_after(struct route *route, struct completion *completion, struct error *err)
+{
+    return lane_after(&route->lane, completion, err);
+}
+
 static bool any_free(void *context)
 {
     return bundle_pool_any(((const struct route *)context)->pool);

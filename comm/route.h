@@ -22,6 +22,11 @@ const struct route_spec *route_spec(const struct route *route);
 /* Statuses of all: STATUS_INVALID (this rank is not that end of the route; shapes that break the schema: the first
  * that does is named), STATUS_NOMEM, STATUS_TIMEOUT (quarantined), the session's first failure. */
 
+/* Transfers submitted at this end from now on begin when the completion (of an executor, a group, another route) is
+ * done: a send that is ordered after its producer leaves when the producer is done, not before.  Several calls add up.
+ * The completion may be released or abandoned at once.  STATUS_INVALID also: of another session. */
+enum status route_after(struct route *route, struct completion *completion, struct error *err);
+
 /* Sender: take a free bundle of the pool.  Blocks while all are in flight (progressing, under the session's timeout
  * rule); with none in flight, so that waiting could not help, STATUS_INVALID.  The caller fills tensors after
  * tensor_reshape; lends until route_send or route_return. */

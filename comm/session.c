@@ -83,20 +83,11 @@ enum status session_failed(struct session *session, struct error *err)
     return error_set(err, session->failure.status, "%s", session->failure.text);
 }
 
-void session_advance(struct session *session)
+/* Once; lanes without work leave the list. */
+static void step_lanes(struct session *session)
 {
-    struct error err = {0};
     struct lane **link = &session->active;
-    uint64_t now = clock_ns();
-    enum status st = STATUS_OK;
 
-    if (now - session->polled_ns >= POLL_US * NS_PER_US) {
-        session->polled_ns = now;
-        st = control_poll(session->control, &err);
-    }
-    if (st != STATUS_OK)
-        (void)session_poison(session, st, err.text);
-    adopt(session);
     while (*link) {
         struct lane *lane = *link;
 
@@ -108,6 +99,26 @@ void session_advance(struct session *session)
             lane->active = false;
         }
     }
+}
+
+/* Again when work has ended that others were ordered after: their lanes may stand earlier in the list. */
+void session_advance(struct session *session)
+{
+    struct error err = {0};
+    uint64_t now = clock_ns();
+    enum status st = STATUS_OK;
+
+    if (now - session->polled_ns >= POLL_US * NS_PER_US) {
+        session->polled_ns = now;
+        st = control_poll(session->control, &err);
+    }
+    if (st != STATUS_OK)
+        (void)session_poison(session, st, err.text);
+    adopt(session);
+    do {
+        session->ended_awaited = false;
+        step_lanes(session);
+    } while (session->ended_awaited);
 }
 
 /* A fault whose hour has come; what remains for the caller is oom and skip. */

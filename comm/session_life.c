@@ -9,12 +9,16 @@
 
 #include "base/clock.h"
 #include "comm/completion_private.h"
+#include "comm/executor_private.h"
 #include "comm/group_private.h"
 #include "comm/recorder.h"
 #include "comm/route_private.h"
 #include "comm/staging.h"
 
-enum { WAKE_MS = 20 /* of the control thread */ };
+enum {
+    WAKE_MS = 20,   /* of the control thread */
+    CLOSE_MS = 1000 /* how long a session that closes waits for work that is running */
+};
 
 static void *control_main(void *context)
 {
@@ -77,7 +81,8 @@ static enum status init_lock(struct session *session, struct error *err)
     pthread_condattr_t monotonic;
 
     if (pthread_condattr_init(&monotonic) || pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) ||
-        pthread_cond_init(&session->wake, &monotonic) || pthread_mutex_init(&session->lock, NULL))
+        pthread_cond_init(&session->wake, &monotonic) || pthread_cond_init(&session->ready, &monotonic) ||
+        pthread_mutex_init(&session->lock, NULL))
         return error_set(err, STATUS_ENVIRONMENT, "a lock could not be made");
     (void)pthread_condattr_destroy(&monotonic);
     return STATUS_OK;
@@ -99,6 +104,7 @@ static void release(struct session *session)
     free(session->run_dir);
     staging_destroy(session->staging);
     (void)pthread_cond_destroy(&session->wake);
+    (void)pthread_cond_destroy(&session->ready);
     (void)pthread_mutex_destroy(&session->lock);
     free(session);
 }
@@ -209,12 +215,23 @@ enum status session_build(struct session *session, const struct group_spec *grou
     return st;
 }
 
-/* Every rank has come to its end. */
+static bool idle(void *context)
+{
+    return executors_idle(context);
+}
+
+/* This rank has computed all that it was asked to, and every rank has come to its end. */
 static enum status meet(struct session *session, struct error *err)
 {
     struct completion *completion = NULL;
-    enum status st = group_barrier(session->world, &completion, err);
+    enum status st = STATUS_OK;
 
+    session_lock(session);
+    if (!executors_idle(session))
+        st = session_wait(session, NULL, idle, session, DEADLINE_NONE, err);
+    session_unlock(session);
+    if (st == STATUS_OK)
+        st = group_barrier(session->world, &completion, err);
     if (st == STATUS_OK)
         st = completion_wait(completion, DEADLINE_NONE, err);
     completion_abandon(completion);
@@ -234,6 +251,7 @@ static void stop_thread(struct session *session)
 enum status session_close(struct session *session, bool clean, struct error *err)
 {
     enum status st = STATUS_OK;
+    bool left = false;
 
     if (!session)
         return STATUS_OK;
@@ -241,7 +259,10 @@ enum status session_close(struct session *session, bool clean, struct error *err
         st = meet(session, err);
     if (st != STATUS_OK)
         return st;
+    left = !executors_close(session, CLOSE_MS * NS_PER_MS);
     stop_thread(session);
+    if (left)
+        return STATUS_OK;
     for (size_t i = 0; i < session->group_count; i++)
         (void)lane_close(&session->groups[i]->lane);
     for (size_t i = 0; i < session->route_count; i++)

@@ -26,6 +26,9 @@ struct lane {
     struct completion *first; /* unfinished work, oldest first */
     struct completion *last;
     struct completion *orphan; /* quarantined: refuses new work while this is pending */
+    struct completion **after; /* [after_count] what the next work submitted waits for; a reference of each */
+    int after_count;
+    uint32_t pending; /* how many it holds */
     struct lane *next_active;
     bool active; /* linked in session->active */
 };
@@ -44,6 +47,10 @@ struct session {
     pthread_cond_t wake; /* tells the control thread to stop */
     bool stop;
 
+    struct executor *executors; /* all that have not been joined */
+    pthread_cond_t ready;       /* tells their workers: something was submitted, or what it waited for has ended */
+    bool ended_awaited;         /* such work has ended since session_advance began its turn */
+
     struct control *control;
     char *run_dir;             /* own copy; NULL: none */
     struct recorder *recorder; /* NULL without a run_dir; owned */
@@ -60,8 +67,8 @@ struct session {
     struct session_counters counters;
     uint64_t polled_ns;               /* when the control channel was looked at last */
     atomic_uint_fast64_t progress_ns; /* when session_progress did something last */
-    uint64_t moved; /* grows whenever a message moved */
-    uint64_t epoch; /* of the last route transfer, for a cause */
+    uint64_t moved;                   /* grows whenever a message moved */
+    uint64_t epoch;                   /* of the last route transfer, for a cause */
 
     bool damage_armed; /* a flip or short fault waits for the next frame sent */
     struct fault damage;

@@ -16,7 +16,7 @@ enum {
     PATIENCE_MS = 5 /* of a wait, before it looks at the timeout rule */
 };
 
-/* Say what this rank waits for, to whoever asks: the oldest work of the lane. */
+/* Say what this rank waits for, to whoever asks: the oldest work of the lane, or what that was ordered after. */
 static void tell_wait(struct session *session, const struct lane *lane, uint64_t since_ns)
 {
     struct wait_state *wait = &session->wait;
@@ -27,9 +27,10 @@ static void tell_wait(struct session *session, const struct lane *lane, uint64_t
     wait->peer = -1;
     if (!head)
         return;
+    head = completion_blocker(head);
     wait->operation = head->operation;
-    wait->object_id = lane->id;
-    (void)snprintf(wait->object_name, sizeof wait->object_name, "%s", lane->name);
+    wait->object_id = head->lane->id;
+    (void)snprintf(wait->object_name, sizeof wait->object_name, "%s", head->lane->name);
     wait->peer = head->kind->peer(head);
     wait->sequence = head->sequence;
 }
@@ -37,7 +38,7 @@ static void tell_wait(struct session *session, const struct lane *lane, uint64_t
 /* The timeout rule has run out: quarantine the work, or poison the session with the cause. */
 static enum status give_up(struct session *session, struct lane *lane, struct cause *cause, struct error *err)
 {
-    struct completion *head = lane ? lane->first : NULL;
+    const struct completion *head = lane && lane->first ? completion_blocker(lane->first) : NULL;
     struct text text = {0};
     enum status st = STATUS_TIMEOUT;
 
@@ -49,7 +50,9 @@ static enum status give_up(struct session *session, struct lane *lane, struct ca
         text_done(&text);
     }
     if (session->options.on_timeout == ON_TIMEOUT_QUARANTINE && head) {
-        lane->orphan = head;
+        /* The work that stands still, and the work that waits behind it. */
+        lane->orphan = lane->first;
+        head->lane->orphan = head->lane->first;
         return error_set(err, STATUS_TIMEOUT, "%s", cause->text);
     }
     st = session_poison_cause(session, cause);

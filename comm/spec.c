@@ -16,6 +16,7 @@ static const char *const names[OPERATION_COUNT] = {
     [OPERATION_BARRIER] = "barrier",
     [OPERATION_FAILURE_AGREEMENT] = "failure_agreement",
     [OPERATION_SEND_RECEIVE] = "send_receive",
+    [OPERATION_COMPUTE] = "compute",
 };
 
 const char *operation_name(enum operation operation)

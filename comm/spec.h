@@ -17,6 +17,7 @@ enum operation {
     OPERATION_BARRIER = 6,
     OPERATION_FAILURE_AGREEMENT = 7,
     OPERATION_SEND_RECEIVE = 8,
+    OPERATION_COMPUTE = 9, /* of an executor: never on the wire, never in a topology file */
     OPERATION_COUNT
 };
 
