@@ -417,6 +417,14 @@ static enum status load(struct job *job, struct error *err)
     return st;
 }
 
+/* No more of the best logits than there are. */
+static uint32_t top_logits(const struct job *job)
+{
+    uint64_t vocab = job->plan->model->vocab_size;
+
+    return job->options->top_logits < vocab ? job->options->top_logits : (uint32_t)vocab;
+}
+
 static enum status create_printer(struct job *job, struct error *err)
 {
     const struct printer_options options = {
@@ -424,7 +432,7 @@ static enum status create_printer(struct job *job, struct error *err)
         .tokenizer = job->tokenizer,
         .json = job->options->json,
         .digest = job->options->logits_digest,
-        .top = job->options->top_logits,
+        .top = top_logits(job),
     };
 
     return job->rank.rank == 0 ? printer_create(&options, &job->printer, err) : STATUS_OK;
@@ -448,7 +456,7 @@ static struct generate_options generation_options(const struct job *job)
         .prompt_chunk = g->prompt_chunk.automatic ? job->plan->wave_rows : (uint32_t)g->prompt_chunk.value,
         .ignore_eos = g->ignore_eos.value,
         .digest = job->options->logits_digest,
-        .top = job->options->top_logits,
+        .top = top_logits(job),
         .emit = printer_emit,
         .emit_context = job->printer,
     };
@@ -531,6 +539,9 @@ static enum status generate(struct job *job, struct error *err)
         printer_start(job->printer);
     if (st == STATUS_OK)
         st = generation_run(job->generation, &stats, err);
+    if (st == STATUS_OK && job->printer)
+        st = printer_check(job->printer, err);
+    job->incomplete = stats.aborted > 0;
     return st == STATUS_OK ? report(job, &stats, err) : st;
 }
 
@@ -570,6 +581,17 @@ static void release(struct job *job)
     text_done(&job->run_dir);
 }
 
+/* All ranks have closed.  Where prompts failed each ends with the same code, and rank 0 says why. */
+static enum status end_well(struct job *job, struct error *err)
+{
+    job->session = NULL;
+    job->closed = true;
+    if (!job->incomplete)
+        return STATUS_OK;
+    job->speaks = job->printer != NULL;
+    return job->printer ? printer_failures(job->printer, err) : error_set(err, STATUS_MODEL, "prompts failed");
+}
+
 enum status job_run(struct job *job, struct error *err)
 {
     bool speaker = false;
@@ -586,7 +608,7 @@ enum status job_run(struct job *job, struct error *err)
         st = session_close(job->session, true, err);
     }
     if (st == STATUS_OK)
-        return st;
+        return end_well(job, err);
     job->speaks = !job->session;
     if (job->session) {
         watchdog_leave(job->watchdog, LEAVE_NS + LEAVE_NS, status_exit_code(st));
@@ -605,11 +627,11 @@ int job_leave(struct job *job, enum status st)
 {
     struct error ignored = {0};
 
-    if (st == STATUS_OK) {
+    if (job->closed) {
         release(job);
         watchdog_destroy(job->watchdog);
         free(job);
-        return 0;
+        return status_exit_code(st);
     }
     watchdog_leave(job->watchdog, LEAVE_NS, status_exit_code(st));
     if (job->session)

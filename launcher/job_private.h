@@ -47,6 +47,8 @@ struct job {
     struct transport *transport; /* until the session takes it */
     struct session *session;
     bool speaks;
+    bool closed;     /* the session ended well, on every rank */
+    bool incomplete; /* prompts failed, which ended none of the ranks: known to all of them */
 
     struct compute *compute;
     int threads;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "runtime/prompts.h"
 #include "runtime/tokenizer.h"
@@ -23,6 +24,7 @@ struct output {
     struct text text;
     size_t shown; /* bytes of text written */
     uint32_t flags;
+    char *failure; /* why it failed; NULL: it has not */
     uint64_t digest;
     uint64_t first_ns;
     uint64_t last_ns;
@@ -37,6 +39,8 @@ struct printer {
     struct text line;
     int write_errno;
     bool no_memory;
+    uint32_t started; /* prompts with a token */
+    uint32_t first_failed;
     struct printer_totals totals;
 };
 
@@ -62,6 +66,7 @@ void printer_destroy(struct printer *printer)
     for (uint32_t i = 0; i < printer->o.prompts->count; i++) {
         free(printer->outputs[i].tokens);
         free(printer->outputs[i].top);
+        free(printer->outputs[i].failure);
         text_done(&printer->outputs[i].text);
     }
     text_done(&printer->line);
@@ -109,14 +114,14 @@ static void stream_text(struct printer *printer)
     while (printer->turn < printer->o.prompts->count) {
         struct output *output = &printer->outputs[printer->turn];
 
-        if (!output->count)
+        if (!output->count && !(output->flags & TOKEN_ENDS))
             return;
         if (!printer->heading)
             write_heading(printer, printer->turn);
         if (output->text.length > output->shown)
             write_all(printer, output->text.bytes + output->shown, output->text.length - output->shown);
         output->shown = output->text.length;
-        if (!(output->flags & (TOKEN_STOP | TOKEN_LENGTH)))
+        if (!(output->flags & TOKEN_ENDS))
             return;
         printer->turn++;
         printer->heading = false;
@@ -161,6 +166,13 @@ static json_t *timing_json(const struct printer *printer, const struct output *o
                      output->count > 1 && rest > 0 ? 1e3 * (output->count - 1) / rest : 0.0);
 }
 
+static const char *finish_word(const struct output *output)
+{
+    if (output->flags & TOKEN_FAILED)
+        return "error";
+    return output->flags & TOKEN_STOP ? "stop" : "length";
+}
+
 static void write_json(struct printer *printer, uint32_t prompt)
 {
     const struct prompts *prompts = printer->o.prompts;
@@ -174,7 +186,9 @@ static void write_json(struct printer *printer, uint32_t prompt)
                         ids_json(prompts->tokens + prompts->begin[prompt], prompt_length(prompts, prompt)));
     json_object_set_new(object, "tokens", ids_json(output->tokens, output->count));
     json_object_set_new(object, "text", json_stringn(text_string(&output->text), output->text.length));
-    json_object_set_new(object, "finish", json_string(output->flags & TOKEN_STOP ? "stop" : "length"));
+    json_object_set_new(object, "finish", json_string(finish_word(output)));
+    if (output->failure)
+        json_object_set_new(object, "error", json_string(output->failure));
     if (printer->o.digest) {
         (void)snprintf(digest, sizeof digest, "%016" PRIx64, output->digest);
         json_object_set_new(object, "logits_digest", json_string(digest));
@@ -238,11 +252,53 @@ static enum status check(const struct printer *printer, struct error *err)
 /* Tokens of a prompt come in order, and none after its last. */
 static enum status check_order(const struct output *output, const struct token *token, struct error *err)
 {
-    if (token->index == output->count && !(output->flags & (TOKEN_STOP | TOKEN_LENGTH)))
+    if (token->index == output->count && !(output->flags & TOKEN_ENDS))
         return STATUS_OK;
-    return error_set(err, STATUS_MISMATCH, "a result for prompt %u: token %u, after %u%s", token->request,
-                     token->index, output->count,
-                     output->flags & (TOKEN_STOP | TOKEN_LENGTH) ? " that ended with a last one" : "");
+    return error_set(err, STATUS_MISMATCH, "a result for prompt %u: token %u, after %u%s", token->request, token->index,
+                     output->count, output->flags & TOKEN_ENDS ? " that ended with a last one" : "");
+}
+
+/* The prompt ends without this token; the others go on. */
+static void fail_output(struct printer *printer, const struct token *token)
+{
+    struct output *output = &printer->outputs[token->request];
+    struct error why = {0};
+    enum status st = sampler_refuse(token->token, token->flags & TOKEN_INFINITE, &why);
+
+    (void)error_wrap(&why, st, "prompt %u, token %u", token->request, token->index);
+    output->failure = strdup(why.text);
+    printer->no_memory |= !output->failure;
+    output->flags = token->flags;
+    output->last_ns = clock_ns();
+    if (!output->count)
+        output->first_ns = output->last_ns;
+    if (!printer->totals.failed++)
+        printer->first_failed = token->request;
+    log_warning("%s; the other prompts go on", why.text);
+    finish_output(printer, token->request);
+}
+
+static void add_token(struct printer *printer, const struct result *result)
+{
+    const struct token *token = &result->token;
+    struct output *output = &printer->outputs[token->request];
+
+    output->last_ns = clock_ns();
+    if (!output->count) {
+        output->first_ns = output->last_ns;
+        printer->totals.first_token_ns += output->first_ns - printer->start_ns;
+        printer->started++;
+    }
+    if (printer->o.top)
+        memcpy(output->top + (size_t)output->count * printer->o.top, result->top, printer->o.top * sizeof *output->top);
+    output->tokens[output->count++] = token->token;
+    output->flags = token->flags;
+    output->digest = result->digest;
+    printer->totals.tokens++;
+    if (!(token->flags & TOKEN_STOP))
+        text_stream_push(&output->stream, printer->o.tokenizer, token->token, &output->text);
+    if (token->flags & TOKEN_ENDS)
+        finish_output(printer, token->request);
 }
 
 enum status printer_emit(void *context, const struct result *result, struct error *err)
@@ -262,21 +318,10 @@ enum status printer_emit(void *context, const struct result *result, struct erro
     printer->no_memory |= !output_grow(output, printer->o.top);
     if (printer->no_memory)
         return check(printer, err);
-    output->last_ns = clock_ns();
-    if (!output->count) {
-        output->first_ns = output->last_ns;
-        printer->totals.first_token_ns += output->first_ns - printer->start_ns;
-    }
-    if (printer->o.top)
-        memcpy(output->top + (size_t)output->count * printer->o.top, result->top, printer->o.top * sizeof *output->top);
-    output->tokens[output->count++] = token->token;
-    output->flags = token->flags;
-    output->digest = result->digest;
-    printer->totals.tokens++;
-    if (!(token->flags & TOKEN_STOP))
-        text_stream_push(&output->stream, printer->o.tokenizer, token->token, &output->text);
-    if (token->flags & (TOKEN_STOP | TOKEN_LENGTH))
-        finish_output(printer, token->request);
+    if (token->flags & TOKEN_FAILED)
+        fail_output(printer, token);
+    else
+        add_token(printer, result);
     if (!printer->o.json)
         stream_text(printer);
     printer->no_memory |= output->text.failed || printer->line.failed;
@@ -287,7 +332,24 @@ struct printer_totals printer_totals(const struct printer *printer)
 {
     struct printer_totals totals = printer->totals;
 
-    if (totals.finished)
-        totals.first_token_ns /= printer->o.prompts->count;
+    if (printer->started)
+        totals.first_token_ns /= printer->started;
     return totals;
+}
+
+enum status printer_check(const struct printer *printer, struct error *err)
+{
+    for (uint32_t i = 0; i < printer->o.prompts->count; i++)
+        if (!(printer->outputs[i].flags & TOKEN_ENDS))
+            return error_set(err, STATUS_MISMATCH, "prompt %u has not ended: %u tokens came, none of them the last", i,
+                             printer->outputs[i].count);
+    return STATUS_OK;
+}
+
+enum status printer_failures(const struct printer *printer, struct error *err)
+{
+    if (!printer->totals.failed)
+        return STATUS_OK;
+    return error_set(err, STATUS_MODEL, "%u of %u prompts failed; the first: %s", printer->totals.failed,
+                     printer->o.prompts->count, printer->outputs[printer->first_failed].failure);
 }

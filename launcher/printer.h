@@ -24,16 +24,24 @@ enum status printer_create(const struct printer_options *options, struct printer
 void printer_destroy(struct printer *printer);
 
 /* A results_emit whose context is the printer.  Text streams one prompt at a time, the others wait their turn; it never
- * ends inside a character.  STATUS_STORAGE: standard output cannot be written; STATUS_MISMATCH, STATUS_NOMEM. */
+ * ends inside a character.  A failed prompt is logged and goes no further.  STATUS_STORAGE: standard output cannot be
+ * written; STATUS_MISMATCH, STATUS_NOMEM. */
 enum status printer_emit(void *printer, const struct result *result, struct error *err);
 
 struct printer_totals {
-    uint64_t tokens;         /* generated */
+    uint64_t tokens; /* generated */
     uint64_t prompt_tokens;
-    uint32_t finished;
-    uint64_t first_token_ns; /* mean over prompts, from the start of the generation */
+    uint32_t finished; /* failed ones too */
+    uint32_t failed;
+    uint64_t first_token_ns; /* mean over prompts that have one, from the start of the generation */
 };
 void printer_start(struct printer *printer); /* the generation starts now */
 struct printer_totals printer_totals(const struct printer *printer);
+
+/* After the generation: has every prompt ended?  STATUS_MISMATCH names the first that has not. */
+enum status printer_check(const struct printer *printer, struct error *err);
+
+/* The sentence about prompts that failed.  STATUS_MODEL, or STATUS_OK: none has. */
+enum status printer_failures(const struct printer *printer, struct error *err);
 
 #endif

@@ -3,33 +3,31 @@
  * A wave's tokens of step n - 1 are taken just before its pass in step n, so that with as many waves as stages every
  * stage computes while the others do.  The vote of step n is waited for at the end of step n + 1, and committed earlier
  * when it has come: nobody ever waits for a rank that still computes step n.  A line's "done" goes into the vote as a
- * second flag; when everybody's is set the run ends, at the same step everywhere. */
+ * second flag; when everybody's is set the run ends, at the same step everywhere.
+ *
+ * When step n turns out to be aborted, at the end of n + 1, both are undone, and n + 2 starts from where n did.  So two
+ * states are kept, by step modulo 2, and the tokens that a step started from with them.  The pipeline drains only then:
+ * the tokens of n + 1, which are on their way, are taken and dropped. */
 #include "runtime/generate.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/clock.h"
 #include "checkpoint/model_config.h"
-#include "comm/group.h"
 #include "comm/route.h"
 #include "comm/session.h"
 #include "runtime/boundary.h"
+#include "runtime/picker.h"
 #include "runtime/plan.h"
 #include "runtime/prompts.h"
 #include "runtime/schedule.h"
 #include "runtime/stage.h"
-#include "runtime/wait.h"
 
-enum { VOTE_WELL = 1u, VOTE_DONE = 2u };
-
-/* A request's digest so far, one for every slot of every wave. */
-struct digest {
-    XXH3_state_t *state;
-};
+/* The vote's flag beside EPOCH_FOR. */
+enum { VOTE_DONE = 2u };
 
 struct generation {
     struct generate_options o;
@@ -37,18 +35,19 @@ struct generation {
     struct boundary boundary;
     struct stage *stage;
     struct schedule *schedule; /* first stage */
+    struct picker *picker;     /* last stage */
     struct results *results;
-    struct group *world;
-    uint32_t *ids;             /* [wave_rows] */
-    struct token *tokens;      /* [waves, slots]: of the last pass, when this rank is first and last */
-    struct digest *digests;    /* [waves, slots]: last stage */
-    struct candidate *scratch; /* [vocab] */
-    struct candidate best[RESULTS_MAX_TOP];
-    struct completion *vote; /* of the step before this one, until it has been read */
-    uint64_t vote_step;
-    uint32_t vote_flags; /* what it said */
+    uint32_t *ids;           /* [wave_rows] */
+    struct token *picked;    /* [waves, slots]: of the last pass, on the last stage */
+    struct token *starts[2]; /* [waves, slots]: tokens that a step starts from, by step modulo 2; first stage */
+    bool fed[2];             /* the step starts from tokens: it is not the first */
+    struct epoch_book book;
+    uint64_t step; /* the one being worked on */
+    bool again;    /* it repeats an aborted one */
+    bool failed;   /* a token that this rank picked in it is a failed one */
+    bool told;     /* a failed token of the step before came back */
+    bool cast;     /* the vote on the step before was cast; the verdict waits for the end of this one */
     struct generate_stats stats;
-    uint64_t vote_wait_ns;
 };
 
 /* Requests of the busiest data line. */
@@ -125,15 +124,34 @@ static enum status create_schedule(struct generation *g, uint32_t slots, struct 
     return o->rank->first ? schedule_create(&options, &g->schedule, err) : STATUS_OK;
 }
 
-static enum status create_digests(struct generation *g, size_t slots, struct error *err)
+static enum status create_picker(struct generation *g, struct error *err)
 {
-    g->digests = calloc(slots, sizeof *g->digests);
-    if (!g->digests)
-        return error_set(err, STATUS_NOMEM, "digests of %zu requests", slots);
-    for (size_t i = 0; g->o.digest && i < slots; i++)
-        if (!(g->digests[i].state = XXH3_createState()))
-            return error_set(err, STATUS_NOMEM, "digests of %zu requests", slots);
-    return STATUS_OK;
+    const struct picker_options options = {
+        .prompts = g->o.prompts,
+        .model = g->o.plan->model,
+        .results = g->results,
+        .sampling = g->o.sampling,
+        .waves = g->waves,
+        .slots = g->o.plan->slots,
+        .top = g->o.top,
+        .ignore_eos = g->o.ignore_eos,
+        .digest = g->o.digest,
+    };
+
+    return g->o.rank->last ? picker_create(&options, &g->picker, err) : STATUS_OK;
+}
+
+static enum status create_tokens(struct generation *g, struct error *err)
+{
+    size_t all = (size_t)g->waves * g->o.plan->slots;
+
+    g->ids = calloc(g->o.plan->wave_rows, sizeof *g->ids);
+    g->picked = calloc(all, sizeof *g->picked);
+    g->starts[0] = calloc(all, sizeof *g->starts[0]);
+    g->starts[1] = calloc(all, sizeof *g->starts[1]);
+    if (g->ids && g->picked && g->starts[0] && g->starts[1])
+        return STATUS_OK;
+    return error_set(err, STATUS_NOMEM, "a generation of %zu requests at once", all);
 }
 
 static struct route *route_or_null(const struct generation *g, uint32_t id)
@@ -163,31 +181,27 @@ enum status generation_create(const struct generate_options *options, struct gen
 {
     struct generation *g = calloc(1, sizeof *g);
     uint32_t slots = 0;
-    size_t all;
     enum status st;
 
     if (!g)
         return error_set(err, STATUS_NOMEM, "a generation");
     g->o = *options;
     size_waves(&g->o, &g->waves, &slots);
-    g->world = session_group(options->session, options->rank->world_group);
+    g->book.world = session_group(options->session, options->rank->world_group);
     bind_boundary(g, slots);
-    all = (size_t)g->waves * options->plan->slots;
-    g->ids = calloc(options->plan->wave_rows, sizeof *g->ids);
-    g->tokens = calloc(all, sizeof *g->tokens);
-    g->scratch = calloc(options->plan->model->vocab_size, sizeof *g->scratch);
-    if (!g->ids || !g->tokens || !g->scratch) {
-        generation_destroy(g);
-        return error_set(err, STATUS_NOMEM, "a generation of %zu requests at once", all);
-    }
-    st = create_stage(g, slots, err);
+    st = options->top <= RESULTS_MAX_TOP && options->top <= options->plan->model->vocab_size
+             ? create_tokens(g, err)
+             : error_set(err, STATUS_INVALID, "the %u best of %" PRIu64 " logits, at most %d", options->top,
+                         options->plan->model->vocab_size, RESULTS_MAX_TOP);
+    if (st == STATUS_OK)
+        st = create_stage(g, slots, err);
     if (st == STATUS_OK)
         st = create_schedule(g, slots, err);
     if (st == STATUS_OK)
-        st = create_digests(g, all, err);
-    if (st == STATUS_OK)
         st = results_create(options->plan, options->rank, options->session, g->waves, options->top, options->emit,
                             options->emit_context, &g->results, err);
+    if (st == STATUS_OK)
+        st = create_picker(g, err);
     if (st != STATUS_OK) {
         generation_destroy(g);
         return st;
@@ -200,82 +214,29 @@ void generation_destroy(struct generation *g)
 {
     if (!g)
         return;
-    for (size_t i = 0; g->digests && i < (size_t)g->waves * g->o.plan->slots; i++)
-        XXH3_freeState(g->digests[i].state);
     stage_destroy(g->stage);
     schedule_destroy(g->schedule);
+    picker_destroy(g->picker);
     results_destroy(g->results);
-    free(g->digests);
     free(g->ids);
-    free(g->tokens);
-    free(g->scratch);
+    free(g->picked);
+    free(g->starts[0]);
+    free(g->starts[1]);
     free(g);
 }
 
-static bool is_stop(const struct generation *g, uint32_t token)
+static enum status pick_wave(struct generation *g, uint32_t index, const struct wave *wave, struct error *err)
 {
-    const struct model_config *model = g->o.plan->model;
-
-    for (int i = 0; !g->o.ignore_eos && i < model->stop_token_count; i++)
-        if (model->stop_token[i] == token)
-            return true;
-    return false;
-}
-
-/* One slot's token from its logits; noted as a result and written to *token. */
-static enum status sample_slot(struct generation *g, uint64_t step, uint32_t index, uint32_t s,
-                               const struct wave_slot *slot, const float *logits, struct token *token,
-                               struct error *err)
-{
-    uint32_t vocab = (uint32_t)g->o.plan->model->vocab_size;
-    struct digest *digest = &g->digests[(size_t)index * g->o.plan->slots + s];
-    uint32_t known = slot->position + slot->rows;
-    uint32_t generated = known - prompt_length(g->o.prompts, slot->request);
-    struct result result = {.top = g->best};
-    enum status st;
-
-    if (known < prompt_length(g->o.prompts, slot->request))
-        return error_set(err, STATUS_MISMATCH, "slot %u asks for a token at position %u inside prompt %u", s, known,
-                         slot->request);
-    st = sampler_pick(&g->o.sampling, logits, vocab, slot->request, generated, g->scratch, &token->token, err);
-
-    if (st != STATUS_OK)
-        return error_wrap(err, st, "prompt %u, token %u", slot->request, generated);
-    token->request = slot->request;
-    token->index = generated;
-    token->flags = TOKEN_VALID;
-    if (is_stop(g, token->token))
-        token->flags |= TOKEN_STOP;
-    else if (slot->flags & WAVE_FINAL)
-        token->flags |= TOKEN_LENGTH;
-    if (digest->state) {
-        if (!generated)
-            XXH3_64bits_reset(digest->state);
-        XXH3_64bits_update(digest->state, logits, vocab * sizeof *logits);
-        result.digest = XXH3_64bits_digest(digest->state);
-    }
-    sampler_best(logits, vocab, g->o.top < vocab ? g->o.top : vocab, g->best);
-    result.token = *token;
-    results_note(g->results, step, &result);
-    return STATUS_OK;
-}
-
-static enum status sample_wave(struct generation *g, uint64_t step, uint32_t index, const struct wave *wave,
-                               struct error *err)
-{
-    struct token *tokens = g->tokens + (size_t)index * g->o.plan->slots;
+    struct token *tokens = g->picked + (size_t)index * g->o.plan->slots;
     const float *logits = NULL;
+    bool failed = false;
     enum status st = stage_logits(g->stage, wave, &logits, err);
 
-    memset(tokens, 0, g->o.plan->slots * sizeof *tokens);
-    for (uint32_t s = 0; st == STATUS_OK && s < wave->slot_count; s++) {
-        if (!(wave->slot[s].flags & WAVE_SAMPLE))
-            continue;
-        st = sample_slot(g, step, index, s, &wave->slot[s], logits, &tokens[s], err);
-        logits += g->o.plan->model->vocab_size;
-    }
+    if (st == STATUS_OK)
+        st = picker_wave(g->picker, g->step, index, wave, logits, tokens, &failed, err);
+    g->failed = g->failed || failed;
     if (st == STATUS_OK && g->boundary.token_out)
-        st = boundary_send_tokens(&g->boundary, step, tokens, err);
+        st = boundary_send_tokens(&g->boundary, g->step, tokens, err);
     return st;
 }
 
@@ -287,19 +248,31 @@ static enum status wrap_sender(const struct route *route, enum status st, struct
     return error_wrap(err, st, "route %s (rank %d to rank %d)", spec->name, spec->from, spec->to);
 }
 
-/* The first stage: what came back decides this pass. */
-static enum status start_wave(struct generation *g, uint64_t step, uint32_t index, struct wave *wave, struct error *err)
+/* The tokens of the step before, as far as wave index is concerned: they came for this step, or came before for the
+ * step that this one repeats. */
+static enum status feed_wave(struct generation *g, uint32_t index, struct error *err)
 {
-    struct token *tokens = g->tokens + (size_t)index * g->o.plan->slots;
+    size_t offset = (size_t)index * g->o.plan->slots;
+    struct token *tokens = g->starts[g->step % 2] + offset;
     enum status st = STATUS_OK;
 
-    if (step && g->boundary.token_in)
-        st = boundary_take_tokens(&g->boundary, step - 1, tokens, err);
-    if (st == STATUS_OK && step) {
-        st = schedule_tokens(g->schedule, index, tokens, err);
-        if (st != STATUS_OK && g->boundary.token_in)
-            return wrap_sender(g->boundary.token_in, st, err);
-    }
+    if (!g->again && g->boundary.token_in)
+        st = boundary_take_tokens(&g->boundary, g->step - 1, tokens, err);
+    else if (!g->again)
+        memcpy(tokens, g->picked + offset, g->o.plan->slots * sizeof *tokens);
+    if (st != STATUS_OK)
+        return st;
+    st = schedule_tokens(g->schedule, index, tokens, err);
+    for (uint32_t s = 0; s < g->o.plan->slots; s++)
+        g->told = g->told || tokens[s].flags & TOKEN_FAILED;
+    return st != STATUS_OK && g->boundary.token_in ? wrap_sender(g->boundary.token_in, st, err) : st;
+}
+
+/* The first stage: what came back decides this pass. */
+static enum status start_wave(struct generation *g, uint32_t index, struct wave *wave, struct error *err)
+{
+    enum status st = g->fed[g->step % 2] ? feed_wave(g, index, err) : STATUS_OK;
+
     if (st != STATUS_OK)
         return st;
     schedule_wave(g->schedule, index, wave, g->ids);
@@ -309,83 +282,109 @@ static enum status start_wave(struct generation *g, uint64_t step, uint32_t inde
     return STATUS_OK;
 }
 
-static enum status receive_wave(struct generation *g, uint64_t step, uint32_t index, struct wave *wave,
-                                struct error *err)
+static enum status receive_wave(struct generation *g, uint32_t index, struct wave *wave, struct error *err)
 {
     struct bundle *bundle = NULL;
     const float *hidden = NULL;
-    enum status st = boundary_take_wave(&g->boundary, step, wave, &bundle, &hidden, err);
+    enum status st = boundary_take_wave(&g->boundary, g->step, wave, &bundle, &hidden, err);
 
     if (st != STATUS_OK)
         return st;
     stage_take(g->stage, hidden, wave->rows);
     boundary_return_wave(&g->boundary, bundle);
-    return index + 1 < g->waves ? boundary_expect_wave(&g->boundary, step, err) : STATUS_OK;
+    return index + 1 < g->waves ? boundary_expect_wave(&g->boundary, g->step, err) : STATUS_OK;
 }
 
 static uint64_t waited(const struct generation *g)
 {
-    return g->boundary.wait_ns + stage_wait_ns(g->stage) + results_wait_ns(g->results) + g->vote_wait_ns;
+    return g->boundary.wait_ns + stage_wait_ns(g->stage) + results_wait_ns(g->results) + g->book.wait_ns;
 }
 
-/* The vote has come: commit its step. */
-static enum status take_vote(struct generation *g, struct error *err)
+/* The verdict has come, or is waited for.  A commit takes effect at once: what was generated need not wait for the end
+ * of the step under way.  An abort waits for it, so that every rank turns back at the same point. */
+static enum status read_verdict(struct generation *g, struct error *err)
 {
-    g->vote_flags = completion_flags(g->vote);
-    completion_release(g->vote);
-    g->vote = NULL;
-    if (!(g->vote_flags & VOTE_WELL))
-        return error_set(err, STATUS_LOST, "step %" PRIu64 " was not committed: a rank voted against it", g->vote_step);
-    return results_commit(g->results, g->vote_step, err);
-}
+    struct epoch epoch;
+    enum status st = epoch_verdict(&g->book, &epoch, err);
 
-/* Commit the last step as soon as its vote is there: what it generated need not wait for the end of this one. */
-static enum status poll_vote(struct generation *g, struct error *err)
-{
-    if (g->vote && completion_test(g->vote) == COMPLETION_DONE)
-        return take_vote(g, err);
-    return results_poll(g->results, err);
-}
-
-/* Wait for the vote; *ret_done: every line is done.  Read at the same point of the loop on every rank, so that all end
- * at the same step. */
-static enum status read_vote(struct generation *g, bool *ret_done, struct error *err)
-{
-    uint64_t start = clock_ns();
-    enum status st = g->vote ? completion_wait(g->vote, DEADLINE_NONE, err) : STATUS_OK;
-
-    g->vote_wait_ns += clock_ns() - start;
-    if (st == STATUS_OK && g->vote)
-        st = take_vote(g, err);
-    *ret_done = g->vote_flags & VOTE_DONE;
+    if (st == STATUS_OK && epoch.state == EPOCH_COMMITTED)
+        st = results_commit(g->results, epoch.number, err);
     return st;
 }
 
-static enum status post_vote(struct generation *g, uint64_t step, struct error *err)
+static enum status poll_verdict(struct generation *g, struct error *err)
+{
+    return epoch_heard(&g->book) ? read_verdict(g, err) : results_poll(g->results, err);
+}
+
+/* The step before this one was aborted, and so is this one: back to the start of that one. */
+static enum status turn_back(struct generation *g, uint64_t aborted, struct error *err)
+{
+    int which = (int)(aborted % 2);
+    enum status st = STATUS_OK;
+
+    epoch_withdraw(&g->book);
+    for (uint32_t index = 0; st == STATUS_OK && g->boundary.token_in && index < g->waves; index++)
+        st = boundary_take_tokens(&g->boundary, g->step, g->picked + (size_t)index * g->o.plan->slots, err);
+    if (st == STATUS_OK)
+        st = results_abort(g->results, aborted, g->step + 1, err);
+    stage_restore(g->stage, which);
+    if (g->schedule)
+        schedule_restore(g->schedule, which);
+    if (g->picker)
+        picker_restore(g->picker, which);
+    g->again = true;
+    g->told = false;
+    return st;
+}
+
+/* Act on the verdict on the step before, at the same point of the loop on every rank.  *ret_done: every line is done;
+ * *ret_back: this step does not count. */
+static enum status settle_step(struct generation *g, bool *ret_done, bool *ret_back, struct error *err)
+{
+    enum status st = g->book.vote ? read_verdict(g, err) : STATUS_OK;
+    struct epoch epoch = epoch_look(&g->book, g->book.voted);
+
+    g->again = false;
+    *ret_back = false;
+    if (st != STATUS_OK || !g->cast)
+        return st;
+    g->cast = false;
+    *ret_back = epoch.state == EPOCH_ABORTED;
+    if (*ret_back)
+        return turn_back(g, epoch.number, err);
+    *ret_done = epoch.flags & VOTE_DONE;
+    if (!g->told)
+        return STATUS_OK;
+    return error_set(err, STATUS_MISMATCH, "a request failed in step %" PRIu64 ", but nobody voted against it",
+                     epoch.number);
+}
+
+static enum status cast_vote(struct generation *g, struct error *err)
 {
     bool done = !g->schedule || schedule_done(g->schedule);
 
-    g->vote_step = step;
-    return group_failure_agreement(g->world, VOTE_WELL | (done ? VOTE_DONE : 0), &g->vote, err);
+    g->cast = true;
+    return epoch_vote(&g->book, (g->failed ? 0 : EPOCH_FOR) | (done ? VOTE_DONE : 0), err);
 }
 
-static enum status run_wave(struct generation *g, uint64_t step, uint32_t index, struct error *err)
+static enum status run_wave(struct generation *g, uint32_t index, struct error *err)
 {
     uint64_t start = clock_ns();
     uint64_t before = waited(g);
     struct wave wave;
-    enum status st = poll_vote(g, err);
+    enum status st = poll_verdict(g, err);
 
     if (st == STATUS_OK && g->o.rank->first)
-        st = start_wave(g, step, index, &wave, err);
+        st = start_wave(g, index, &wave, err);
     else if (st == STATUS_OK)
-        st = receive_wave(g, step, index, &wave, err);
+        st = receive_wave(g, index, &wave, err);
     if (st == STATUS_OK)
         st = stage_run(g->stage, &wave, index, err);
     if (st == STATUS_OK && g->boundary.forward_out)
-        st = boundary_send_wave(&g->boundary, step, &wave, stage_hidden(g->stage), err);
+        st = boundary_send_wave(&g->boundary, g->step, &wave, stage_hidden(g->stage), err);
     if (st == STATUS_OK && g->o.rank->last)
-        st = sample_wave(g, step, index, &wave, err);
+        st = pick_wave(g, index, &wave, err);
     if (st == STATUS_OK && wave.rows) {
         g->stats.waves++;
         g->stats.rows += wave.rows;
@@ -394,41 +393,80 @@ static enum status run_wave(struct generation *g, uint64_t step, uint32_t index,
     return st;
 }
 
-static enum status run_step(struct generation *g, uint64_t step, struct error *err)
+/* Open the next step; remember where it starts. */
+static enum status open_step(struct generation *g, struct error *err)
 {
     char phase[64];
-    enum status st = STATUS_OK;
+    enum status st = epoch_open(&g->book, &g->step, err);
+    int which = (int)(g->step % 2);
 
-    (void)snprintf(phase, sizeof phase, "step %" PRIu64 ", stage %d", step, g->o.rank->at.at[AXIS_PIPELINE]);
+    if (st != STATUS_OK)
+        return st;
+    g->failed = false;
+    if (!g->again)
+        g->fed[which] = g->step > 0;
+    stage_save(g->stage, which);
+    if (g->schedule)
+        schedule_save(g->schedule, which);
+    if (g->picker)
+        picker_save(g->picker, which);
+    (void)snprintf(phase, sizeof phase, "step %" PRIu64 ", stage %d", g->step, g->o.rank->at.at[AXIS_PIPELINE]);
     session_phase(g->o.session, phase);
-    for (uint32_t index = 0; st == STATUS_OK && index < g->waves; index++) {
-        st = run_wave(g, step, index, err);
+    return STATUS_OK;
+}
+
+static enum status run_step(struct generation *g, struct error *err)
+{
+    enum status st = open_step(g, err);
+
+    if (st != STATUS_OK)
+        return st;
+    for (uint32_t index = 0; index < g->waves; index++) {
+        st = run_wave(g, index, err);
         if (st != STATUS_OK)
-            return error_wrap(err, st, "step %" PRIu64 ", wave %u", step, index);
+            return error_wrap(err, st, "step %" PRIu64 ", wave %u", g->step, index);
     }
+    return STATUS_OK;
+}
+
+/* The last step, in which every request had ended already: its verdict, and its tokens, which came for nobody. */
+static enum status end_steps(struct generation *g, struct error *err)
+{
+    enum status st = read_verdict(g, err);
+
+    if (st == STATUS_OK && epoch_look(&g->book, g->step).state != EPOCH_COMMITTED)
+        st = error_set(err, STATUS_MISMATCH, "step %" PRIu64 " was voted down, but every request had ended before",
+                       g->step);
+    for (uint32_t index = 0; st == STATUS_OK && g->boundary.token_in && index < g->waves; index++)
+        st = boundary_take_tokens(&g->boundary, g->step, g->picked + (size_t)index * g->o.plan->slots, err);
     return st;
 }
 
 static enum status run_steps(struct generation *g, struct error *err)
 {
     bool done = false;
-    uint64_t step;
     enum status st = STATUS_OK;
 
-    for (step = 0; st == STATUS_OK && !done; step++) {
-        st = run_step(g, step, err);
-        if (st == STATUS_OK && step)
-            st = read_vote(g, &done, err);
+    while (st == STATUS_OK && !done) {
+        bool back = false;
+
+        st = run_step(g, err);
         if (st == STATUS_OK)
-            st = post_vote(g, step, err);
+            st = settle_step(g, &done, &back, err);
+        if (st == STATUS_OK && !back)
+            st = cast_vote(g, err);
     }
-    g->stats.steps = step;
-    if (st == STATUS_OK)
-        st = read_vote(g, &done, err);
-    /* The tokens of the last step came for nobody. */
-    for (uint32_t index = 0; st == STATUS_OK && g->boundary.token_in && index < g->waves; index++)
-        st = boundary_take_tokens(&g->boundary, step - 1, g->tokens + (size_t)index * g->o.plan->slots, err);
-    return st;
+    return st == STATUS_OK ? end_steps(g, err) : st;
+}
+
+/* For whoever looks at the recorder: what became of the last step that this rank voted on. */
+static void note_end(struct generation *g)
+{
+    char phase[64];
+    struct epoch epoch = epoch_look(&g->book, g->book.voted);
+
+    (void)snprintf(phase, sizeof phase, "step %" PRIu64 " is %s", epoch.number, epoch_state_name(epoch.state));
+    session_phase(g->o.session, phase);
 }
 
 enum status generation_run(struct generation *g, struct generate_stats *ret, struct error *err)
@@ -438,18 +476,25 @@ enum status generation_run(struct generation *g, struct generate_stats *ret, str
     bool clean = st == STATUS_OK;
     struct error ignored = {0};
 
-    if (g->vote)
-        completion_abandon(g->vote);
-    g->vote = NULL;
+    epoch_end(&g->book);
+    if (!clean)
+        note_end(g);
     enum status boundary = boundary_finish(&g->boundary, clean, clean ? err : &ignored);
 
     st = st == STATUS_OK ? boundary : st;
     enum status results = results_finish(g->results, st == STATUS_OK, clean ? err : &ignored);
 
     st = st == STATUS_OK ? results : st;
+    g->stats.steps = g->book.next;
+    g->stats.aborted = g->book.aborted_count;
     g->stats.elapsed_ns = clock_ns() - start;
     g->stats.wait_ns = waited(g);
     g->stats.cache_bytes = stage_cache_bytes(g->stage);
     *ret = g->stats;
     return st;
+}
+
+struct epoch generation_epoch(const struct generation *g, uint64_t number)
+{
+    return epoch_look(&g->book, number);
 }

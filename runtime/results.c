@@ -279,6 +279,32 @@ enum status results_commit(struct results *r, uint64_t step, struct error *err)
     return st == STATUS_OK ? advance(r, false, err) : st;
 }
 
+/* Of an aborted step only the failures stay. */
+static void keep_failures(struct step_entries *entries)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < entries->count; i++)
+        if (entries->entry[i].token.flags & TOKEN_FAILED)
+            entries->entry[kept++] = entries->entry[i];
+    entries->count = kept;
+}
+
+enum status results_abort(struct results *r, uint64_t step, uint64_t next, struct error *err)
+{
+    enum status st;
+
+    keep_failures(&r->open[step % OPEN_STEPS]);
+    r->open[(step + 1) % OPEN_STEPS].count = 0;
+    st = results_commit(r, step, err);
+    if (st == STATUS_OK)
+        st = advance(r, true, err);
+    for (int d = 0; d < r->line_count; d++)
+        r->lines[d].next = next;
+    r->committed = next;
+    return st;
+}
+
 uint64_t results_wait_ns(const struct results *r)
 {
     return r->wait_ns;

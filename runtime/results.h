@@ -1,7 +1,8 @@
 /* What was generated, on its way from every data line's sampling rank to rank 0.
  *
  * The sampling rank keeps a step's entries until the step is committed, then sends them in one bundle a step.  Rank 0
- * posts the receipt at its own commit and hands the entries on when they have come: step by step, line by line. */
+ * posts the receipt at its own commit and hands the entries on when they have come: step by step, line by line.  A step
+ * that is aborted has a bundle too: of the failures that are its cause. */
 #ifndef RUNTIME_RESULTS_H
 #define RUNTIME_RESULTS_H
 
@@ -18,10 +19,10 @@ struct session;
 
 enum { RESULTS_MAX_TOP = 64 };
 
-/* One generated token, as rank 0 learns of it.  Lent during the call. */
+/* One generated token, or a failed one that ends its request, as rank 0 learns of it.  Lent during the call. */
 struct result {
     struct token token;
-    uint64_t digest; /* of the request's logits so far, this token's included; 0 unless asked for */
+    uint64_t digest;             /* of the request's logits so far, this token's included; 0 unless asked for */
     const struct candidate *top; /* [top] the best logits of the step */
 };
 
@@ -41,6 +42,10 @@ void results_note(struct results *results, uint64_t step, const struct result *r
 
 /* Step is committed: send its entries (sampling ranks), post the receipts (rank 0), hand on what has come. */
 enum status results_commit(struct results *results, uint64_t step, struct error *err);
+
+/* Step is aborted and the next attempt is the step `next`: what was generated since its start is dropped; the failed
+ * entries of step, which say why, are handed on.  Blocks on rank 0 until all that was decided before has come. */
+enum status results_abort(struct results *results, uint64_t step, uint64_t next, struct error *err);
 
 /* Hand on what has come; never blocks. */
 enum status results_poll(struct results *results, struct error *err);

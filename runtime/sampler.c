@@ -90,12 +90,20 @@ static uint32_t greedy(const float *logits, uint32_t vocab)
     return best;
 }
 
-static enum status finite_check(const float *logits, uint32_t vocab, struct error *err)
+enum status sampler_refuse(uint32_t token, bool infinite, struct error *err)
 {
-    for (uint32_t i = 0; i < vocab; i++)
-        if (isnan(logits[i]) || logits[i] == INFINITY)
-            return error_set(err, STATUS_MODEL, "the logit of token %u is %s: the weights or the prompt give no finite result",
-                             i, isnan(logits[i]) ? "not a number" : "infinite");
+    return error_set(err, STATUS_MODEL, "the logit of token %u is %s: the weights or the prompt give no finite result",
+                     token, infinite ? "infinite" : "not a number");
+}
+
+static enum status finite_check(const float *logits, uint32_t vocab, uint32_t *ret, struct error *err)
+{
+    for (uint32_t i = 0; i < vocab; i++) {
+        if (!isnan(logits[i]) && logits[i] != INFINITY)
+            continue;
+        *ret = i;
+        return sampler_refuse(i, !isnan(logits[i]), err);
+    }
     return STATUS_OK;
 }
 
@@ -130,7 +138,7 @@ enum status sampler_pick(const struct sampling *sampling, const float *logits, u
     uint32_t count = sampling->top_k && sampling->top_k < vocab ? sampling->top_k : vocab;
     float mass = 0.0f;
     float sum = 0.0f;
-    enum status st = finite_check(logits, vocab, err);
+    enum status st = finite_check(logits, vocab, ret, err);
 
     if (st != STATUS_OK)
         return st;

@@ -8,6 +8,7 @@
 #ifndef RUNTIME_SAMPLER_H
 #define RUNTIME_SAMPLER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -24,9 +25,12 @@ struct candidate {
     uint32_t id;
 };
 
-/* scratch [vocab] is overwritten.  Local.  STATUS_MODEL: a logit is not a number or +infinity. */
+/* scratch [vocab] is overwritten.  Local.  STATUS_MODEL: a logit is not a number or +infinity; *ret is its token. */
 enum status sampler_pick(const struct sampling *sampling, const float *logits, uint32_t vocab, uint32_t request,
                          uint32_t step, struct candidate *scratch, uint32_t *ret, struct error *err);
+
+/* Say that the logit of token is infinite, or else not a number: sets err, returns STATUS_MODEL. */
+enum status sampler_refuse(uint32_t token, bool infinite, struct error *err);
 
 /* The count best of logits, best first, ties by id: candidates [count].  count <= vocab. */
 void sampler_best(const float *logits, uint32_t vocab, uint32_t count, struct candidate *candidates);

@@ -3,9 +3,11 @@
 #include "runtime/schedule.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct slot {
     bool busy;
+    bool resting; /* its request has ended, but the step that ended it may still be aborted */
     uint32_t request;
     uint32_t position;  /* rows already sent through */
     uint32_t generated; /* tokens that came back */
@@ -14,25 +16,39 @@ struct slot {
     bool asked;         /* its last pass asked for a token */
 };
 
-struct schedule {
-    struct schedule_options o;
+/* All that a step changes. */
+struct state {
     struct slot *slots;    /* [waves, slots] */
     uint32_t next_request; /* of this line */
     uint32_t busy;
 };
 
+struct schedule {
+    struct schedule_options o;
+    struct state now;
+    struct state saved[2];
+    bool *cancelled; /* [prompts] */
+};
+
 enum status schedule_create(const struct schedule_options *options, struct schedule **ret, struct error *err)
 {
     struct schedule *schedule = calloc(1, sizeof *schedule);
+    size_t slots = (size_t)options->waves * options->slots;
+    bool all = schedule != NULL;
 
-    if (schedule)
-        schedule->slots = calloc((size_t)options->waves * options->slots, sizeof *schedule->slots);
-    if (!schedule || !schedule->slots) {
+    if (all) {
+        struct state *const states[] = {&schedule->now, &schedule->saved[0], &schedule->saved[1]};
+
+        for (int i = 0; i < 3; i++)
+            all = (states[i]->slots = calloc(slots, sizeof *states[i]->slots)) && all;
+        schedule->cancelled = calloc(options->prompts->count, sizeof *schedule->cancelled);
+    }
+    if (!all || !schedule->cancelled) {
         schedule_destroy(schedule);
         return error_set(err, STATUS_NOMEM, "a schedule of %u waves x %u requests", options->waves, options->slots);
     }
     schedule->o = *options;
-    schedule->next_request = options->line;
+    schedule->now.next_request = options->line;
     *ret = schedule;
     return STATUS_OK;
 }
@@ -41,26 +57,65 @@ void schedule_destroy(struct schedule *schedule)
 {
     if (!schedule)
         return;
-    free(schedule->slots);
+    free(schedule->now.slots);
+    free(schedule->saved[0].slots);
+    free(schedule->saved[1].slots);
+    free(schedule->cancelled);
     free(schedule);
 }
 
 bool schedule_done(const struct schedule *schedule)
 {
-    return !schedule->busy && schedule->next_request >= schedule->o.prompts->count;
+    return !schedule->now.busy && schedule->now.next_request >= schedule->o.prompts->count;
+}
+
+void schedule_cancel(struct schedule *schedule, uint32_t request)
+{
+    CHECK(request < schedule->o.prompts->count);
+    schedule->cancelled[request] = true;
+}
+
+static void copy_state(const struct schedule *schedule, struct state *to, const struct state *from)
+{
+    memcpy(to->slots, from->slots, (size_t)schedule->o.waves * schedule->o.slots * sizeof *to->slots);
+    to->next_request = from->next_request;
+    to->busy = from->busy;
+}
+
+void schedule_save(struct schedule *schedule, int which)
+{
+    copy_state(schedule, &schedule->saved[which], &schedule->now);
+}
+
+void schedule_restore(struct schedule *schedule, int which)
+{
+    copy_state(schedule, &schedule->now, &schedule->saved[which]);
+}
+
+/* A slot of a cancelled request is free: whatever its last pass asked for has come. */
+static void drop_cancelled(struct schedule *schedule, struct slot *slot)
+{
+    if (!slot->busy || !schedule->cancelled[slot->request])
+        return;
+    CHECK(!slot->asked);
+    slot->busy = false;
+    schedule->now.busy--;
 }
 
 static void take_request(struct schedule *schedule, struct slot *slot)
 {
+    struct state *now = &schedule->now;
     uint32_t room;
 
-    if (schedule->next_request >= schedule->o.prompts->count)
+    while (now->next_request < schedule->o.prompts->count && schedule->cancelled[now->next_request])
+        now->next_request += schedule->o.lines;
+    if (now->next_request >= schedule->o.prompts->count)
         return;
-    *slot = (struct slot){.busy = true, .request = schedule->next_request};
+    *slot = (struct slot){.busy = true, .request = now->next_request};
     room = schedule->o.context - prompt_length(schedule->o.prompts, slot->request);
     slot->limit = schedule->o.max_new_tokens < room ? schedule->o.max_new_tokens : room;
-    schedule->next_request += schedule->o.lines;
-    schedule->busy++;
+    now->next_request += schedule->o.lines;
+    now->busy++;
 }
 
 /* Rows that slot still has to send before it can decode; 0: it decodes. */
@@ -76,8 +131,10 @@ static void deal_rows(struct schedule *schedule, struct slot *slots, struct wave
     uint32_t budget;
 
     for (uint32_t s = 0; s < schedule->o.slots; s++) {
-        if (!slots[s].busy)
+        drop_cancelled(schedule, &slots[s]);
+        if (!slots[s].busy && !slots[s].resting)
             take_request(schedule, &slots[s]);
+        slots[s].resting = false;
         if (slots[s].busy && !prompt_left(schedule, &slots[s])) {
             wave->slot[s].rows = 1;
             wave->rows++;
@@ -119,7 +176,7 @@ static void fill_slot(const struct schedule *schedule, struct slot *slot, struct
 
 void schedule_wave(struct schedule *schedule, uint32_t index, struct wave *wave, uint32_t *ids)
 {
-    struct slot *slots = schedule->slots + (size_t)index * schedule->o.slots;
+    struct slot *slots = schedule->now.slots + (size_t)index * schedule->o.slots;
     uint32_t row = 0;
 
     *wave = (struct wave){.slot_count = schedule->o.slots};
@@ -150,6 +207,10 @@ static enum status check_token(const struct schedule *schedule, const struct slo
     if (token->token >= schedule->o.vocab)
         return error_set(err, STATUS_MISMATCH, "token %u of request %u is %u, the vocabulary has %u", token->index,
                          token->request, token->token, schedule->o.vocab);
+    if (token->flags & TOKEN_FAILED)
+        return last ? error_set(err, STATUS_MISMATCH, "token %u of request %u has failed and is the last (flags %u)",
+                                token->index, token->request, token->flags)
+                    : STATUS_OK;
     if (!last && slot->generated + 1 >= slot->limit)
         return error_set(err, STATUS_MISMATCH, "request %u does not end at its last token, %u", token->request,
                          token->index);
@@ -158,7 +219,7 @@ static enum status check_token(const struct schedule *schedule, const struct slo
 
 enum status schedule_tokens(struct schedule *schedule, uint32_t index, const struct token *tokens, struct error *err)
 {
-    struct slot *slots = schedule->slots + (size_t)index * schedule->o.slots;
+    struct slot *slots = schedule->now.slots + (size_t)index * schedule->o.slots;
 
     for (uint32_t s = 0; s < schedule->o.slots; s++) {
         struct slot *slot = &slots[s];
@@ -169,11 +230,16 @@ enum status schedule_tokens(struct schedule *schedule, uint32_t index, const str
         if (!slot->asked)
             continue;
         slot->asked = false;
+        if (tokens[s].flags & TOKEN_FAILED) {
+            schedule_cancel(schedule, slot->request);
+            continue;
+        }
         slot->token = tokens[s].token;
         slot->generated++;
         if (tokens[s].flags & (TOKEN_STOP | TOKEN_LENGTH)) {
             slot->busy = false;
-            schedule->busy--;
+            slot->resting = true;
+            schedule->now.busy--;
         }
     }
     return STATUS_OK;

@@ -2,7 +2,10 @@
  *
  * A step has a fixed number of waves, each with a fixed number of slots; a slot serves one request after another.
  * Requests are dealt to data lines in turn and taken in order.  Every decision follows from the prompts and the tokens
- * that came back, never from a clock, so that all tensor ranks of the stage decide alike. */
+ * that came back, never from a clock, so that all tensor ranks of the stage decide alike.
+ *
+ * A slot whose request has ended rests for one step: until the step of its last token is committed that request may
+ * have to be taken up again, and its cache must be what it was. */
 #ifndef RUNTIME_SCHEDULE_H
 #define RUNTIME_SCHEDULE_H
 
@@ -14,7 +17,14 @@
 #include "runtime/wave.h"
 
 /* Flags of a token on its way back and of a result. */
-enum { TOKEN_VALID = 1u, TOKEN_STOP = 2u, TOKEN_LENGTH = 4u };
+enum {
+    TOKEN_VALID = 1u,
+    TOKEN_STOP = 2u,
+    TOKEN_LENGTH = 4u,
+    TOKEN_FAILED = 8u,   /* no token: the logit of id `token` is not finite.  Its step is aborted, its request ends */
+    TOKEN_INFINITE = 16u, /* with TOKEN_FAILED: that logit is infinite, otherwise it is not a number */
+    TOKEN_ENDS = TOKEN_STOP | TOKEN_LENGTH | TOKEN_FAILED
+};
 
 struct token {
     uint32_t request;
@@ -45,8 +55,17 @@ void schedule_destroy(struct schedule *schedule);
 void schedule_wave(struct schedule *schedule, uint32_t index, struct wave *wave, uint32_t *ids);
 
 /* What came back for wave index: one entry a slot.  STATUS_MISMATCH: anything but the one token that each slot
- * asked for (another request's, none, one outside the vocabulary, a last one that does not say so). */
+ * asked for (another request's, none, one outside the vocabulary, a last one that does not say so).  A failed token
+ * cancels its request. */
 enum status schedule_tokens(struct schedule *schedule, uint32_t index, const struct token *tokens, struct error *err);
+
+/* End a request at its next pass, also one that was not taken yet; not undone by schedule_restore.  The token that its
+ * last pass asked for is awaited first. */
+void schedule_cancel(struct schedule *schedule, uint32_t request);
+
+/* Save what the slots do at the start of a step (which: 0 or 1), and take it up again. */
+void schedule_save(struct schedule *schedule, int which);
+void schedule_restore(struct schedule *schedule, int which);
 
 /* No request is left, waiting or running. */
 bool schedule_done(const struct schedule *schedule);

@@ -50,6 +50,7 @@ struct stage {
     uint32_t *kv_of_head;
     unsigned char *caches; /* [waves, slots, layers] of cache_bytes */
     size_t cache_bytes;
+    uint32_t *lengths; /* [3, waves, slots]: of the caches now, and as saved */
     uint64_t all_cache_bytes;
     uint64_t wait_ns;
 };
@@ -81,10 +82,14 @@ static enum status create_rows(struct stage *s, struct error *err)
         size_t cols;
         bool dense;
     } table[] = {
-        {&s->hidden, rows, s->config->hidden_size, true},    {&s->normed, rows, s->config->hidden_size, false},
-        {&s->q, rows, rank->heads.count * dim, false},       {&s->k, rows, rank->kv_heads.count * dim, false},
-        {&s->v, rows, rank->kv_heads.count * dim, false},    {&s->mixed, rows, rank->heads.count * dim, false},
-        {&s->gate, rows, rank->ffn.count, false},            {&s->up, rows, rank->ffn.count, false},
+        {&s->hidden, rows, s->config->hidden_size, true},
+        {&s->normed, rows, s->config->hidden_size, false},
+        {&s->q, rows, rank->heads.count * dim, false},
+        {&s->k, rows, rank->kv_heads.count * dim, false},
+        {&s->v, rows, rank->kv_heads.count * dim, false},
+        {&s->mixed, rows, rank->heads.count * dim, false},
+        {&s->gate, rows, rank->ffn.count, false},
+        {&s->up, rows, rank->ffn.count, false},
         {&s->last, s->o.slots, s->config->hidden_size, false},
     };
 
@@ -122,14 +127,15 @@ static enum status create_caches(struct stage *s, struct error *err)
 {
     size_t bytes = 0;
 
-    s->cache_bytes = s->o.ops->cache_bytes((uint32_t)s->o.rank->kv_heads.count, (uint32_t)s->config->head_dim,
-                                           s->o.positions);
+    s->cache_bytes =
+        s->o.ops->cache_bytes((uint32_t)s->o.rank->kv_heads.count, (uint32_t)s->config->head_dim, s->o.positions);
     if (!s->cache_bytes || size_mul(s->cache_bytes, s->o.rank->layers.count, &bytes) != STATUS_OK ||
         size_mul(bytes, s->o.slots, &bytes) != STATUS_OK || size_mul(bytes, s->o.waves, &bytes) != STATUS_OK ||
         size_add(bytes, 64, &bytes) != STATUS_OK)
         return error_set(err, STATUS_OVERFLOW, "caches of %u positions", s->o.positions);
+    s->lengths = calloc(3 * (size_t)s->o.waves * s->o.slots, sizeof *s->lengths);
     s->caches = calloc(1, bytes);
-    if (!s->caches)
+    if (!s->caches || !s->lengths)
         return error_set(err, STATUS_NOMEM,
                          "caches of %zu bytes (%u waves x %u requests x %u positions): lower workload.generate.context "
                          "or microbatch",
@@ -199,8 +205,7 @@ void stage_destroy(struct stage *s)
 {
     if (!s)
         return;
-    struct rows *const all[] = {&s->hidden, &s->normed, &s->q,  &s->k,   &s->v,
-                                &s->mixed,  &s->gate,   &s->up, &s->last};
+    struct rows *const all[] = {&s->hidden, &s->normed, &s->q, &s->k, &s->v, &s->mixed, &s->gate, &s->up, &s->last};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]->data);
@@ -211,6 +216,7 @@ void stage_destroy(struct stage *s)
     free(s->vocab_counts);
     free(s->kv_of_head);
     free(s->caches);
+    free(s->lengths);
     rope_done(&s->rope);
     free(s);
 }
@@ -241,6 +247,44 @@ uint64_t stage_cache_bytes(const struct stage *s)
     return s->all_cache_bytes;
 }
 
+uint32_t stage_length(const struct stage *s, uint32_t index, uint32_t slot)
+{
+    return s->lengths[(size_t)index * s->o.slots + slot];
+}
+
+void stage_save(struct stage *s, int which)
+{
+    size_t count = (size_t)s->o.waves * s->o.slots;
+
+    memcpy(s->lengths + (size_t)(1 + which) * count, s->lengths, count * sizeof *s->lengths);
+}
+
+/* Rows past a cache's length are never read: they are written before a later row attends to them. */
+void stage_restore(struct stage *s, int which)
+{
+    size_t count = (size_t)s->o.waves * s->o.slots;
+
+    memcpy(s->lengths, s->lengths + (size_t)(1 + which) * count, count * sizeof *s->lengths);
+}
+
+/* The wave's rows are about to follow what the caches hold. */
+static enum status grow_caches(struct stage *s, const struct wave *wave, uint32_t index, struct error *err)
+{
+    for (uint32_t slot = 0; slot < wave->slot_count; slot++) {
+        const struct wave_slot *at = &wave->slot[slot];
+        uint32_t *length = &s->lengths[(size_t)index * s->o.slots + slot];
+
+        if (!at->rows)
+            continue;
+        if (at->position && at->position != *length)
+            return error_set(err, STATUS_MISMATCH,
+                             "wave slot %u: request %u goes on at position %u, its cache holds %u positions", slot,
+                             at->request, at->position, *length);
+        *length = at->position + at->rows;
+    }
+    return STATUS_OK;
+}
+
 /* to = product of the normed rows with one weight. */
 static struct product product_of(const struct stage *s, const struct weight_set *w, enum parameter weight,
                                  enum parameter bias, const struct rows *to)
@@ -268,8 +312,12 @@ static enum status add_product(struct stage *s, struct piece_sum *sum, const str
         uint32_t n = count - i < LANES ? count - i : LANES;
 
         for (uint32_t j = 0; j < n; j++) {
-            list[j] = (struct product){&pieces[i + j],        x->data + offset, x->ld, piece_sum_partial(sum, i + j, rows),
-                                       s->config->hidden_size, NULL};
+            list[j] = (struct product){&pieces[i + j],
+                                       x->data + offset,
+                                       x->ld,
+                                       piece_sum_partial(sum, i + j, rows),
+                                       s->config->hidden_size,
+                                       NULL};
             offset += pieces[i + j].cols;
         }
         s->o.ops->products(s->o.compute, list, (int)n, rows);
@@ -305,18 +353,29 @@ static uint32_t list_segments(const struct stage *s, const struct wave *wave, ui
     return count;
 }
 
-static void attend(struct stage *s, const struct weight_set *w, const struct wave *wave, uint32_t index,
-                   uint64_t layer)
+static void attend(struct stage *s, const struct weight_set *w, const struct wave *wave, uint32_t index, uint64_t layer)
 {
     struct segment segments[WAVE_MAX_SLOTS];
     size_t dim = s->config->head_dim;
     struct attention a = {
-        .q = s->q.data, .ldq = s->q.ld, .k = s->k.data, .ldk = s->k.ld, .v = s->v.data, .ldv = s->v.ld,
-        .out = s->mixed.data, .ldo = s->mixed.ld,
-        .heads = (uint32_t)s->o.rank->heads.count, .kv_heads = (uint32_t)s->o.rank->kv_heads.count,
-        .kv_of_head = s->kv_of_head, .head_dim = (uint32_t)dim, .scale = 1.0f / sqrtf((float)dim),
-        .rope_pairs = s->config->rope_layout == ROPE_PAIRS, .rope_cos = s->rope.cos, .rope_sin = s->rope.sin,
-        .context = s->o.positions, .segments = segments,
+        .q = s->q.data,
+        .ldq = s->q.ld,
+        .k = s->k.data,
+        .ldk = s->k.ld,
+        .v = s->v.data,
+        .ldv = s->v.ld,
+        .out = s->mixed.data,
+        .ldo = s->mixed.ld,
+        .heads = (uint32_t)s->o.rank->heads.count,
+        .kv_heads = (uint32_t)s->o.rank->kv_heads.count,
+        .kv_of_head = s->kv_of_head,
+        .head_dim = (uint32_t)dim,
+        .scale = 1.0f / sqrtf((float)dim),
+        .rope_pairs = s->config->rope_layout == ROPE_PAIRS,
+        .rope_cos = s->rope.cos,
+        .rope_sin = s->rope.sin,
+        .context = s->o.positions,
+        .segments = segments,
     };
 
     a.segment_count = list_segments(s, wave, index, layer, segments);
@@ -324,8 +383,8 @@ static void attend(struct stage *s, const struct weight_set *w, const struct wav
         s->o.ops->head_norm(s->o.compute, s->q.data, s->q.ld, wave->rows, a.heads, dim, w->vector[PARAMETER_Q_NORM],
                             s->epsilon);
     if (w->vector[PARAMETER_K_NORM])
-        s->o.ops->head_norm(s->o.compute, s->k.data, s->k.ld, wave->rows, a.kv_heads, dim,
-                            w->vector[PARAMETER_K_NORM], s->epsilon);
+        s->o.ops->head_norm(s->o.compute, s->k.data, s->k.ld, wave->rows, a.kv_heads, dim, w->vector[PARAMETER_K_NORM],
+                            s->epsilon);
     s->o.ops->attend(s->o.compute, &a);
 }
 
@@ -362,15 +421,16 @@ static enum status run_ffn(struct stage *s, const struct wave *wave, uint64_t la
 
 enum status stage_run(struct stage *s, const struct wave *wave, uint32_t index, struct error *err)
 {
-    for (uint64_t layer = 0; wave->rows && layer < s->o.rank->layers.count; layer++) {
-        enum status st = run_attention(s, wave, index, layer, err);
+    enum status st = grow_caches(s, wave, index, err);
 
+    for (uint64_t layer = 0; st == STATUS_OK && wave->rows && layer < s->o.rank->layers.count; layer++) {
+        st = run_attention(s, wave, index, layer, err);
         if (st == STATUS_OK)
             st = run_ffn(s, wave, layer, err);
         if (st != STATUS_OK)
             return error_wrap(err, st, "layer %" PRIu64, s->o.rank->layers.start + layer);
     }
-    return STATUS_OK;
+    return st;
 }
 
 /* Norm the last row of every slot that wants a token into s->last. */
@@ -415,8 +475,8 @@ enum status stage_logits(struct stage *s, const struct wave *wave, const float *
     *ret = (const float *)(const void *)s->local_logits->data;
     if (st != STATUS_OK || !count)
         return st;
-    const struct product head = {&s->o.weights->stage.matrix[PARAMETER_HEAD], s->last.data, s->last.ld,
-                                 (float *)(void *)s->local_logits->data, s->o.rank->vocab.count, NULL};
+    const struct product head = {&s->o.weights->stage.matrix[PARAMETER_HEAD], s->last.data,           s->last.ld,
+                                 (float *)(void *)s->local_logits->data,      s->o.rank->vocab.count, NULL};
 
     s->o.ops->products(s->o.compute, &head, 1, count);
     return s->logits ? gather_logits(s, count, ret, err) : STATUS_OK;

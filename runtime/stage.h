@@ -19,15 +19,15 @@ struct weights;
 struct stage;
 
 struct stage_options {
-    const struct plan *plan;         /* borrowed, as all of these, until stage_destroy */
+    const struct plan *plan; /* borrowed, as all of these, until stage_destroy */
     const struct rank_plan *rank;
     const struct weights *weights;
     const struct compute_ops *ops;
     struct compute *compute;
-    struct group *tensor_group;      /* NULL when the tensor axis is 1 */
-    uint32_t waves;                  /* waves in a step: each has caches of its own */
-    uint32_t slots;                  /* requests per wave */
-    uint32_t positions;              /* capacity of each cache */
+    struct group *tensor_group; /* NULL when the tensor axis is 1 */
+    uint32_t waves;             /* waves in a step: each has caches of its own */
+    uint32_t slots;             /* requests per wave */
+    uint32_t positions;         /* capacity of each cache */
 };
 
 /* Allocate activations and caches.  STATUS_NOMEM, STATUS_OVERFLOW. */
@@ -39,9 +39,17 @@ void stage_embed(struct stage *stage, const uint32_t *ids, uint32_t rows);
 /* Take the wave's rows from hidden [rows, hidden_size] (copied). */
 void stage_take(struct stage *stage, const float *hidden, uint32_t rows);
 
-/* Run this stage's layers over the wave (index: its number in the step).  Collective over the tensor group; blocks.
+/* Run this stage's layers over the wave (index: its number in the step).  Every slot's rows must begin a request
+ * (position 0) or go on where its cache ends: STATUS_MISMATCH otherwise.  Collective over the tensor group; blocks.
  * Statuses of the group's operations. */
 enum status stage_run(struct stage *stage, const struct wave *wave, uint32_t index, struct error *err);
+
+/* Positions that the cache of one slot holds. */
+uint32_t stage_length(const struct stage *stage, uint32_t index, uint32_t slot);
+
+/* Save the lengths of all caches at the start of a step (which: 0 or 1), and cut the caches back to them. */
+void stage_save(struct stage *stage, int which);
+void stage_restore(struct stage *stage, int which);
 
 /* The rows after stage_run: dense [rows, hidden_size], lent until the next call. */
 const float *stage_hidden(const struct stage *stage);

@@ -144,7 +144,10 @@ START_TEST(anything_but_the_token_that_was_asked_for_is_refused)
         {{{0, 1, TOKEN_LENGTH, 0}}, "expected token 0 of request 0"},
         {{{0, VOCAB, TOKEN_VALID | TOKEN_LENGTH, 0}}, "the vocabulary has 3000"},
         {{{0, 1, TOKEN_VALID, 0}}, "does not end"},
-        {{{0, 1, TOKEN_VALID | TOKEN_LENGTH, 0}, {1, 1, TOKEN_VALID, 0}}, "slot 1: token 0 of request 1 came back, none"},
+        {{{0, 1, TOKEN_VALID | TOKEN_LENGTH, 0}, {1, 1, TOKEN_VALID, 0}},
+         "slot 1: token 0 of request 1 came back, none"},
+        {{{0, 1, TOKEN_VALID | TOKEN_FAILED, 0}}, NULL},
+        {{{0, 1, TOKEN_VALID | TOKEN_FAILED | TOKEN_LENGTH, 0}}, "has failed and is the last"},
     };
     static const uint32_t lengths[] = {1, MAX_ROWS};
 
@@ -170,6 +173,111 @@ START_TEST(anything_but_the_token_that_was_asked_for_is_refused)
 }
 END_TEST
 
+/* One wave of two slots: a pass, what it must hold (request, position, rows; rows 0: idle), and the tokens after it. */
+struct traced {
+    uint32_t slot[SLOTS][3];
+};
+
+static void check_pass(struct schedule *schedule, const struct traced *expected, struct drive *d)
+{
+    uint32_t ids[MAX_ROWS];
+    struct token tokens[SLOTS];
+    struct error err = {0};
+    struct wave wave;
+
+    schedule_wave(schedule, 0, &wave, ids);
+    for (int s = 0; s < SLOTS; s++) {
+        ck_assert_uint_eq(wave.slot[s].rows, expected->slot[s][2]);
+        ck_assert_uint_eq(wave.slot[s].request, expected->slot[s][0]);
+        ck_assert_uint_eq(wave.slot[s].position, expected->slot[s][1]);
+    }
+    pass(d, &wave, ids, UINT32_MAX, tokens);
+    ck_assert_int_eq(schedule_tokens(schedule, 0, tokens, &err), STATUS_OK);
+}
+
+static struct schedule *two_slots(struct drive *d, const uint32_t *lengths, uint32_t count, uint32_t max_new)
+{
+    const struct schedule_options options = {&d->prompts, 0, 1, 1, SLOTS, MAX_ROWS, 4, CONTEXT, max_new, VOCAB};
+    struct schedule *schedule = NULL;
+    struct error err = {0};
+
+    set_prompts(d, lengths, count);
+    ck_assert_int_eq(schedule_create(&options, &schedule, &err), STATUS_OK);
+    return schedule;
+}
+
+/* The long one never holds up the short ones; a slot rests for one pass after its request has ended. */
+START_TEST(a_long_and_short_requests_take_turns)
+{
+    static const uint32_t lengths[] = {1, 9, 1, 1};
+    static const struct traced trace[] = {
+        {{{0, 0, 1}, {1, 0, 3}}}, {{{0, 1, 1}, {1, 3, 4}}}, {{{0, 0, 0}, {1, 7, 2}}}, {{{2, 0, 1}, {1, 9, 1}}},
+        {{{2, 1, 1}, {0, 0, 0}}}, {{{0, 0, 0}, {3, 0, 1}}}, {{{0, 0, 0}, {3, 1, 1}}},
+    };
+    struct drive d = {0};
+    struct schedule *schedule = two_slots(&d, lengths, 4, 2);
+
+    for (size_t i = 0; i < sizeof trace / sizeof *trace; i++) {
+        ck_assert(!schedule_done(schedule));
+        check_pass(schedule, &trace[i], &d);
+    }
+    ck_assert(schedule_done(schedule));
+    schedule_destroy(schedule);
+}
+END_TEST
+
+/* 0 runs and has asked for a token: it is awaited.  2 has not begun: it never does.  3 takes its place. */
+START_TEST(a_cancelled_request_ends_when_its_token_has_come)
+{
+    static const uint32_t lengths[] = {1, 9, 1, 1};
+    static const struct traced after[] = {{{{3, 0, 1}, {1, 3, 3}}}, {{{3, 1, 1}, {1, 6, 3}}}};
+    struct drive d = {0};
+    struct schedule *schedule = two_slots(&d, lengths, 4, 3);
+    uint32_t ids[MAX_ROWS];
+    struct token tokens[SLOTS];
+    struct error err = {0};
+    struct wave wave;
+
+    schedule_wave(schedule, 0, &wave, ids);
+    pass(&d, &wave, ids, UINT32_MAX, tokens);
+    schedule_cancel(schedule, 0);
+    schedule_cancel(schedule, 2);
+    ck_assert_uint_eq(tokens[0].flags, TOKEN_VALID);
+    ck_assert_int_eq(schedule_tokens(schedule, 0, (struct token[SLOTS]){{0}}, &err), STATUS_MISMATCH);
+    ck_assert_int_eq(schedule_tokens(schedule, 0, tokens, &err), STATUS_OK);
+    for (size_t i = 0; i < sizeof after / sizeof *after; i++)
+        check_pass(schedule, &after[i], &d);
+    ck_assert_uint_eq(d.generated[0], 1);
+    ck_assert_uint_eq(d.rows[2], 0);
+    schedule_destroy(schedule);
+}
+END_TEST
+
+/* A failed token cancels its request; taken up again at the step's start, the others do the same as before. */
+START_TEST(a_restored_schedule_repeats_its_step_without_the_failed_request)
+{
+    static const uint32_t lengths[] = {1, 9, 1};
+    static const struct traced first = {{{0, 0, 1}, {1, 0, 3}}};
+    struct drive d = {0};
+    struct schedule *schedule = two_slots(&d, lengths, 3, 2);
+    const struct token failed[SLOTS] = {{0, 5, TOKEN_VALID | TOKEN_FAILED, 1}};
+    uint32_t ids[MAX_ROWS];
+    struct error err = {0};
+    struct wave wave;
+
+    check_pass(schedule, &first, &d);
+    schedule_save(schedule, 1);
+    schedule_wave(schedule, 0, &wave, ids);
+    ck_assert_uint_eq(wave.slot[0].position, 1);
+    ck_assert_uint_eq(wave.slot[1].rows, 4);
+    ck_assert_int_eq(schedule_tokens(schedule, 0, failed, &err), STATUS_OK);
+    schedule_restore(schedule, 1);
+    check_pass(schedule, &(struct traced){{{2, 0, 1}, {1, 3, 3}}}, &d);
+    ck_assert_uint_eq(d.rows[0], 1);
+    schedule_destroy(schedule);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("schedule");
@@ -179,6 +287,9 @@ int main(void)
     tcase_add_test(all, the_context_ends_a_request_before_its_limit);
     tcase_add_test(all, requests_are_dealt_to_data_lines_in_turn);
     tcase_add_test(all, anything_but_the_token_that_was_asked_for_is_refused);
+    tcase_add_test(all, a_long_and_short_requests_take_turns);
+    tcase_add_test(all, a_cancelled_request_ends_when_its_token_has_come);
+    tcase_add_test(all, a_restored_schedule_repeats_its_step_without_the_failed_request);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
