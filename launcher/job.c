@@ -581,15 +581,22 @@ static void release(struct job *job)
     text_done(&job->run_dir);
 }
 
-/* All ranks have closed.  Where prompts failed each ends with the same code, and rank 0 says why. */
+/* Rank 0, before any rank may leave: the first to end with a code other than 0 makes mpirun end the others. */
+static void tell_failures(const struct job *job)
+{
+    struct error why = {0};
+    enum status st = job->printer ? printer_failures(job->printer, &why) : STATUS_OK;
+
+    if (st != STATUS_OK)
+        log_error("%s: %s", status_name(st), why.text);
+}
+
+/* All ranks have closed.  Where prompts failed each ends with the same code. */
 static enum status end_well(struct job *job, struct error *err)
 {
     job->session = NULL;
     job->closed = true;
-    if (!job->incomplete)
-        return STATUS_OK;
-    job->speaks = job->printer != NULL;
-    return job->printer ? printer_failures(job->printer, err) : error_set(err, STATUS_MODEL, "prompts failed");
+    return job->incomplete ? error_set(err, STATUS_MODEL, "prompts failed") : STATUS_OK;
 }
 
 enum status job_run(struct job *job, struct error *err)
@@ -604,6 +611,7 @@ enum status job_run(struct job *job, struct error *err)
     if (st == STATUS_OK)
         st = work(job, err);
     if (st == STATUS_OK) {
+        tell_failures(job);
         enter(job, "closing");
         st = session_close(job->session, true, err);
     }
