@@ -48,7 +48,36 @@ enum status tensor_create(enum dtype dtype, const struct shape *shape, struct te
     tensor->dtype = dtype;
     tensor->shape = *shape;
     tensor->bytes = tensor->capacity_bytes = bytes;
+    tensor->memory = memory;
     tensor->data = memory + TENSOR_HEADROOM;
+    *ret = tensor;
+    return STATUS_OK;
+}
+
+enum status tensor_view(enum dtype dtype, const struct shape *shape, void *memory, tensor_give_back *give_back,
+                        void *context, struct tensor **ret, struct error *err)
+{
+    struct tensor *tensor = NULL;
+    size_t bytes = 0;
+    enum status st = shape_bytes(shape, dtype, &bytes, err);
+
+    if (st != STATUS_OK)
+        return st;
+    if (bytes && !memory)
+        return error_set(err, STATUS_INVALID, "a view of %zu bytes without memory", bytes);
+    if ((uintptr_t)memory % dtype_bytes(dtype))
+        return error_set(err, STATUS_INVALID, "a view at %p: %s wants addresses that are multiples of %zu", memory,
+                         dtype_name(dtype), dtype_bytes(dtype));
+    tensor = calloc(1, sizeof *tensor);
+    if (!tensor)
+        return error_set(err, STATUS_NOMEM, "a view of %zu bytes", bytes);
+    atomic_init(&tensor->references, 1);
+    tensor->dtype = dtype;
+    tensor->shape = *shape;
+    tensor->bytes = tensor->capacity_bytes = bytes;
+    tensor->data = memory ? memory : (unsigned char *)tensor; /* of no bytes: any address */
+    tensor->give_back = give_back;
+    tensor->context = context;
     *ret = tensor;
     return STATUS_OK;
 }
@@ -78,7 +107,9 @@ void tensor_release(struct tensor *tensor)
 {
     if (!tensor || atomic_fetch_sub_explicit(&tensor->references, 1, memory_order_acq_rel) != 1)
         return;
-    free(tensor->data - TENSOR_HEADROOM);
+    free(tensor->memory);
+    if (tensor->give_back)
+        tensor->give_back(tensor->context);
     free(tensor);
 }
 

@@ -19,8 +19,13 @@ struct shape {
     uint64_t dim[TENSOR_MAX_NDIM];
 };
 
+/* The last reference to a view has gone: its memory is its owner's alone again.  Called by whichever thread let it go,
+ * perhaps under a session's lock: it must not call comm. */
+typedef void tensor_give_back(void *context);
+
 /* Row-major and contiguous.  data is aligned to TENSOR_ALIGN; the TENSOR_HEADROOM bytes before it belong to
- * whoever sends or receives the tensor. */
+ * whoever sends or receives the tensor.  A view of memory that is not the tensor's own has no headroom, and is aligned to
+ * its element alone. */
 struct tensor {
     atomic_int references;
     enum dtype dtype;
@@ -28,6 +33,9 @@ struct tensor {
     size_t bytes;          /* of the elements now described; <= capacity_bytes */
     size_t capacity_bytes; /* allocated behind data */
     unsigned char *data;
+    unsigned char *memory; /* freed with the tensor; NULL: a view */
+    tensor_give_back *give_back;
+    void *context;
 };
 
 /* Elements and bytes of a shape.  STATUS_OVERFLOW, STATUS_INVALID (ndim, dtype). */
@@ -35,6 +43,11 @@ enum status shape_bytes(const struct shape *shape, enum dtype dtype, size_t *ret
 
 /* Allocate, uninitialised, with one reference for the caller (returns).  STATUS_OVERFLOW, STATUS_NOMEM. */
 enum status tensor_create(enum dtype dtype, const struct shape *shape, struct tensor **ret, struct error *err);
+
+/* The same elements in memory that the caller keeps (borrowed) until give_back is called; NULL: nobody asks.
+ * STATUS_INVALID (memory is missing, or not aligned to the element), STATUS_OVERFLOW, STATUS_NOMEM. */
+enum status tensor_view(enum dtype dtype, const struct shape *shape, void *memory, tensor_give_back *give_back,
+                        void *context, struct tensor **ret, struct error *err);
 
 /* Describe other extents in the same memory.  STATUS_OVERFLOW when they exceed capacity_bytes. */
 enum status tensor_reshape(struct tensor *tensor, enum dtype dtype, const struct shape *shape, struct error *err);

@@ -224,8 +224,10 @@ static enum status start_transport(struct job *job, struct error *err)
 
     if (st != STATUS_OK)
         return st;
-    if (job->topology)
+    if (job->topology) {
         options.interface = job->topology->communication.interface.value;
+        options.timeout_ns = job->topology->communication.timeout_ns.value;
+    }
     enter(job, "MPI start");
     answer_roll_call(job);
     st = job->ops->open(&options, &job->transport, err);

@@ -1,5 +1,5 @@
 /* Start and end.  MPI_Init, the duplication of the world, the barrier of a clean end and MPI_Finalize are the only
- * calls here that wait; the caller's watchdog bounds them.  After a failure MPI_Finalize would hang and is not called:
+ * calls here that wait; the barrier has a deadline, the caller's watchdog bounds the others.  After a failure MPI_Finalize would hang and is not called:
  * then everything that MPI may still read is left as it is. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,6 +142,7 @@ enum status mpi_open(const struct transport_options *options, struct transport *
     (void)MPI_Comm_rank(transport->payload, &transport->rank);
     (void)MPI_Comm_size(transport->payload, &transport->size);
     transport->max_tag = max_tag(transport->payload);
+    transport->close_ns = options->timeout_ns ? options->timeout_ns : options->startup_timeout_ns;
     describe(transport);
     *ret = transport;
     return STATUS_OK;
@@ -158,29 +159,38 @@ static void drain(struct transport *transport)
         continue;
 }
 
-/* A barrier that sleeps, since MPI's own would burn the core while a rank is late. */
-static void wait_for_all(struct transport *transport)
+/* A barrier that sleeps, since MPI's own would burn the core while a rank is late.  False: somebody has not come by
+ * then. */
+static bool wait_for_all(struct transport *transport, uint64_t deadline_ns)
 {
     MPI_Request request;
     int done = 0;
     uint64_t pause_ns = 1000;
 
     if (MPI_Ibarrier(transport->payload, &request) != MPI_SUCCESS)
-        return;
+        return false;
     while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && (!done || transport->letters)) {
         drain(transport);
+        if (clock_ns() > deadline_ns)
+            return false;
         clock_sleep_ns(pause_ns);
         pause_ns = pause_ns < NS_PER_MS ? pause_ns * 2 : NS_PER_MS;
     }
     drain(transport);
+    return done != 0;
 }
 
 void mpi_close(struct transport *transport, bool clean)
 {
+    uint64_t deadline_ns;
+
     if (!transport || !clean)
-        return;              /* MPI may still read what is pending; the process ends, or the program keeps its MPI */
-    wait_for_all(transport); /* nobody sends a control message after this one */
-    wait_for_all(transport); /* and everybody has taken those to him */
+        return; /* MPI may still read what is pending; the process ends, or the program keeps its MPI */
+    deadline_ns = clock_ns() + transport->close_ns;
+    if (!wait_for_all(transport, deadline_ns)) /* nobody sends a control message after this one */
+        return;
+    if (!wait_for_all(transport, deadline_ns)) /* and everybody has taken those to him */
+        return;
     (void)MPI_Comm_free(&transport->control);
     (void)MPI_Comm_free(&transport->payload);
     while (transport->free_work) {

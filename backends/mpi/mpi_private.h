@@ -28,6 +28,7 @@ struct transport {
     int rank;
     int size;
     uint32_t max_tag;
+    uint64_t close_ns; /* how long a clean close waits for the last rank */
     struct work *free_work;
     struct letter *letters; /* pending, newest first */
     int letter_count;

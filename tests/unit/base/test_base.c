@@ -78,6 +78,39 @@ START_TEST(tensor_is_aligned_and_refuses_to_outgrow_its_memory)
 }
 END_TEST
 
+static void add_one(void *context)
+{
+    ++*(int *)context;
+}
+
+START_TEST(a_view_is_the_callers_memory_and_is_given_back_once)
+{
+    struct error err = {0};
+    struct tensor *tensor = NULL;
+    struct shape shape = {1, {3}};
+    struct shape larger = {1, {4}};
+    struct shape empty = {2, {0, 7}};
+    float memory[3] = {1, 2, 3};
+    int given = 0;
+
+    ck_assert_int_eq(tensor_view(DTYPE_F32, &shape, memory, add_one, &given, &tensor, &err), STATUS_OK);
+    ck_assert_ptr_eq(tensor->data, memory);
+    ck_assert_uint_eq(tensor->bytes, sizeof memory);
+    ck_assert_int_eq(tensor_reshape(tensor, DTYPE_F32, &larger, &err), STATUS_OVERFLOW);
+    tensor_release(tensor_retain(tensor));
+    ck_assert_int_eq(given, 0);
+    tensor_release(tensor);
+    ck_assert_int_eq(given, 1);
+    ck_assert_float_eq(memory[2], 3);
+    ck_assert_int_eq(tensor_view(DTYPE_F32, &shape, NULL, NULL, NULL, &tensor, &err), STATUS_INVALID);
+    ck_assert_int_eq(tensor_view(DTYPE_F32, &shape, (char *)memory + 2, NULL, NULL, &tensor, &err), STATUS_INVALID);
+    ck_assert_ptr_nonnull(strstr(err.text, "f32 wants addresses that are multiples of 4"));
+    ck_assert_int_eq(tensor_view(DTYPE_F32, &empty, NULL, NULL, NULL, &tensor, &err), STATUS_OK);
+    ck_assert_uint_eq(tensor->bytes, 0);
+    tensor_release(tensor);
+}
+END_TEST
+
 struct count {
     struct pool *pool;
     atomic_int phase_one;
@@ -174,6 +207,7 @@ int main(void)
     Suite *suite = suite_create("base");
     TCase *all = tcase_create("all");
 
+    tcase_add_test(all, a_view_is_the_callers_memory_and_is_given_back_once);
     tcase_add_test(all, size_arithmetic_refuses_overflow_and_keeps_the_result);
     tcase_add_test(all, json_strings_escape_what_must_be_and_stay_utf_8);
     tcase_add_test(all, sizes_for_people_have_three_or_four_digits_and_a_unit);
