@@ -284,24 +284,17 @@ static void speak(void *context, const struct cause *cause)
 
 static enum status open_session(struct job *job, struct error *err)
 {
-    const struct topology *t = job->topology;
     struct session_options options = {
-        .timeout_ns = t ? t->communication.timeout_ns.value : 30 * NS_PER_S,
-        .startup_timeout_ns = startup_timeout(job),
-        .checks = CHECKS_FULL,
         .run_dir = job->run_dir.length && job->prepared == STATUS_OK ? text_string(&job->run_dir) : NULL,
         .faults = job->options->fault,
         .fault_count = job->options->fault_count,
         .speak = speak,
         .speak_context = job,
     };
+    enum status st;
 
-    if (t) {
-        options.on_timeout = (enum on_timeout)t->communication.on_timeout.value;
-        options.checks = (enum checks)t->communication.checks.value;
-        options.payload_integrity = t->communication.integrity.value == TOPOLOGY_INTEGRITY_PAYLOAD;
-    }
-    enum status st = session_create(job->ops, job->transport, &options, &job->session, err);
+    wishes_session(job->topology, &options);
+    st = session_create(job->ops, job->transport, &options, &job->session, err);
 
     if (st == STATUS_OK)
         job->transport = NULL;

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "comm/session.h"
 #include "topology/topology.h"
 
 enum status wishes_check(const struct topology *t, struct error *err)
@@ -19,4 +21,13 @@ enum status wishes_check(const struct topology *t, struct error *err)
             return error_set(err, STATUS_ENVIRONMENT, "launch.require_env: the variable %s is not set",
                              t->launch.require_env.item[i].value);
     return STATUS_OK;
+}
+
+void wishes_session(const struct topology *topology, struct session_options *ret)
+{
+    ret->timeout_ns = topology ? topology->communication.timeout_ns.value : 30 * NS_PER_S;
+    ret->startup_timeout_ns = topology ? topology->communication.startup_timeout_ns.value : 600 * NS_PER_S;
+    ret->checks = topology ? (enum checks)topology->communication.checks.value : CHECKS_FULL;
+    ret->on_timeout = topology ? (enum on_timeout)topology->communication.on_timeout.value : ON_TIMEOUT_ABORT;
+    ret->payload_integrity = topology && topology->communication.integrity.value == TOPOLOGY_INTEGRITY_PAYLOAD;
 }

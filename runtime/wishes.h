@@ -1,13 +1,19 @@
-/* Keys of a topology that are well formed, but ask for what this build cannot do, or for what this machine lacks. */
+/* What a topology asks of this build, this machine and its session. */
 #ifndef RUNTIME_WISHES_H
 #define RUNTIME_WISHES_H
 
 #include "base/status.h"
 
+struct session_options;
 struct topology;
 
-/* Local.  STATUS_UNSUPPORTED (transport, backend, reduction: the key is named), STATUS_ENVIRONMENT (a variable of
+/* Keys that are well formed, but ask for what this build cannot do, or for what this machine lacks.
+ * Local.  STATUS_UNSUPPORTED (transport, backend, reduction: the key is named), STATUS_ENVIRONMENT (a variable of
  * launch.require_env is not set). */
 enum status wishes_check(const struct topology *topology, struct error *err);
+
+/* How a topology wants its session: timeouts, checks, integrity.  topology NULL (it could not be read here): the
+ * defaults of the keys.  Other fields stay as they are. */
+void wishes_session(const struct topology *topology, struct session_options *ret);
 
 #endif

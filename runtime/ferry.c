@@ -1,0 +1,401 @@
+/* libferry's session: the same way from a topology to built groups as the program `ferry` goes, without a model.
+ *
+ * What this rank could not do alone is carried into the consensus, so that every rank returns from ferry_open with one
+ * cause.  A failure is settled by the first call that meets it, whichever that is. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/fault.h"
+#include "comm/plugin.h"
+#include "runtime/facts.h"
+#include "runtime/ferry_private.h"
+#include "runtime/wishes.h"
+#include "topology/topology.h"
+
+#define SAME(theirs, ours) _Static_assert((int)(theirs) == (int)(ours), #theirs " is " #ours)
+SAME(FERRY_OK, STATUS_OK);
+SAME(FERRY_INTERNAL, STATUS_INTERNAL);
+SAME(FERRY_USAGE, STATUS_USAGE);
+SAME(FERRY_TOPOLOGY, STATUS_TOPOLOGY);
+SAME(FERRY_MODEL, STATUS_MODEL);
+SAME(FERRY_ENVIRONMENT, STATUS_ENVIRONMENT);
+SAME(FERRY_NOMEM, STATUS_NOMEM);
+SAME(FERRY_OVERFLOW, STATUS_OVERFLOW);
+SAME(FERRY_INVALID, STATUS_INVALID);
+SAME(FERRY_UNSUPPORTED, STATUS_UNSUPPORTED);
+SAME(FERRY_MISMATCH, STATUS_MISMATCH);
+SAME(FERRY_CORRUPT, STATUS_CORRUPT);
+SAME(FERRY_TIMEOUT, STATUS_TIMEOUT);
+SAME(FERRY_LOST, STATUS_LOST);
+SAME(FERRY_STORAGE, STATUS_STORAGE);
+SAME(FERRY_TRANSPORT, STATUS_TRANSPORT);
+SAME(FERRY_STOPPED, STATUS_STOPPED);
+_Static_assert(FERRY_STOPPED + 1 == (int)STATUS_COUNT, "every status has a name in ferry.h");
+
+const char *ferry_status_name(enum ferry_status status)
+{
+    return status_name((enum status)status);
+}
+
+int ferry_exit_code(enum ferry_status status)
+{
+    return status_exit_code((enum status)status);
+}
+
+const char *ferry_version(void)
+{
+    return FERRY_VERSION;
+}
+
+enum ferry_status ferry_result(struct ferry_session *session, enum status st, const struct error *err,
+                               struct ferry_error *error)
+{
+    struct error cause = *err;
+    bool speak = true;
+
+    if (st == STATUS_OK)
+        return FERRY_OK;
+    if (session && session->session && session_check(session->session, NULL) != STATUS_OK) {
+        st = session_settle(session->session, &cause, &speak);
+        speak = speak && !atomic_exchange(&session->told, true);
+    }
+    if (error) {
+        error->status = (enum ferry_status)st;
+        error->speak = speak;
+        (void)snprintf(error->text, sizeof error->text, "%s", cause.text);
+    }
+    return (enum ferry_status)st;
+}
+
+static enum status read_faults(struct ferry_session *session, const struct ferry_options *options, struct error *err)
+{
+    enum status st = STATUS_OK;
+
+    session->faults = calloc(options->fault_count + 1, sizeof *session->faults);
+    if (!session->faults)
+        return error_set(err, STATUS_NOMEM, "%zu faults", options->fault_count);
+    for (size_t i = 0; i < options->fault_count && st == STATUS_OK; i++) {
+        st = fault_parse(options->fault[i], &session->faults[i], err);
+        if (st != STATUS_OK)
+            return error_wrap(err, st, "fault %s", options->fault[i]);
+        session->fault_count++;
+    }
+    return st;
+}
+
+static enum status load_topology(struct ferry_session *session, const char *path, const struct ferry_options *options,
+                                 struct error *err)
+{
+    struct text messages = {0};
+    enum status st = topology_load(path, options->set, options->set_count, &session->topology, &messages, err);
+
+    if (st == STATUS_TOPOLOGY && messages.length)
+        error_set(err, st, "%s", text_string(&messages));
+    text_done(&messages);
+    if (st == STATUS_OK && session->topology->workload.at.line)
+        st = error_set(err, STATUS_TOPOLOGY,
+                       "%s: it has a workload, which `ferry run` works on; the topology of a program has none", path);
+    return st;
+}
+
+/* All that can be done before MPI. */
+static enum status prepare(struct ferry_session *session, const char *path, const struct ferry_options *options,
+                           struct error *err)
+{
+    enum status st = STATUS_OK;
+
+    if (options->size != sizeof *options)
+        return error_set(err, STATUS_INVALID, "options of %zu bytes, this libferry (%s) has %zu: set size to sizeof",
+                         options->size, FERRY_VERSION, sizeof *options);
+    st = read_faults(session, options, err);
+    if (st == STATUS_OK)
+        st = load_topology(session, path, options, err);
+    if (st == STATUS_OK)
+        st = wishes_check(session->topology, err);
+    return st == STATUS_OK ? plan_create(session->topology, NULL, &session->plan, err) : st;
+}
+
+/* MPI, and the session over it, which takes the transport. */
+static enum status start(struct ferry_session *session, const struct ferry_options *options,
+                         const struct transport_ops **ret_ops, struct error *err)
+{
+    struct session_options session_options = {.faults = session->faults, .fault_count = (int)session->fault_count};
+    struct transport_options transport_options = {0};
+    struct transport *transport = NULL;
+    enum status st = plugin_open("mpi", ret_ops, NULL, 0, err);
+
+    if (st != STATUS_OK)
+        return st;
+    wishes_session(session->topology, &session_options);
+    session_options.run_dir = options->run_dir;
+    transport_options.startup_timeout_ns = session_options.startup_timeout_ns;
+    transport_options.timeout_ns = session_options.timeout_ns;
+    if (session->topology)
+        transport_options.interface = session->topology->communication.interface.value;
+    st = (*ret_ops)->open(&transport_options, &transport, err);
+    if (st != STATUS_OK)
+        return st;
+    (void)snprintf(session->transport, sizeof session->transport, "%s", (*ret_ops)->describe(transport));
+    st = session_create(*ret_ops, transport, &session_options, &session->session, err);
+    if (st != STATUS_OK)
+        (*ret_ops)->close(transport, false);
+    return st;
+}
+
+static enum status check_world(const struct ferry_session *session, const char *path, struct error *err)
+{
+    int size = session_size(session->session);
+    int world = session->plan->mesh.world;
+
+    for (size_t i = 0; i < session->fault_count; i++) {
+        if (session->faults[i].rank >= size)
+            return error_set(err, STATUS_USAGE, "a fault of rank %d: the job's ranks are 0 to %d",
+                             session->faults[i].rank, size - 1);
+    }
+    if (size != world)
+        return error_set(err, STATUS_TOPOLOGY, "%s is for %d rank%s, this job has %d: mpirun -n %d PROGRAM", path,
+                         world, world == 1 ? "" : "s", size, world);
+    return STATUS_OK;
+}
+
+static enum status agree(const struct ferry_session *session, const struct transport_ops *ops, const char *path,
+                         enum status prepared, struct error *why, struct error *err)
+{
+    struct facts facts = {.topology = session->topology, .plan = session->plan, .transport = ops->name};
+
+    if (prepared == STATUS_OK)
+        prepared = check_world(session, path, why);
+    facts.prepared = prepared;
+    facts.why = why->text;
+    return facts_agree(&facts, session->session, err);
+}
+
+static enum status build(struct ferry_session *session, struct error *err)
+{
+    const struct plan *plan = session->plan;
+    enum status st;
+
+    plan_rank(plan, session_rank(session->session), &session->rank);
+    session->groups = calloc(plan->group_count + 1, sizeof *session->groups);
+    session->routes = calloc(plan->route_count + 1, sizeof *session->routes);
+    if (!session->groups || !session->routes)
+        return error_set(err, STATUS_NOMEM, "%zu groups, %zu routes", plan->group_count, plan->route_count);
+    st = session_build(session->session, plan->groups, plan->group_count, plan->routes, plan->route_count, err);
+    for (size_t i = 0; i < plan->group_count && st == STATUS_OK; i++)
+        session->groups[i] = (struct ferry_group){session, session_group(session->session, plan->groups[i].id)};
+    for (size_t i = 0; i < plan->route_count && st == STATUS_OK; i++)
+        session->routes[i] = (struct ferry_route){session, session_route(session->session, plan->routes[i].id)};
+    return st;
+}
+
+/* Everything but the session of comm, which is closed. */
+static void destroy(struct ferry_session *session)
+{
+    while (session->abandoned) {
+        struct ferry_completion *completion = session->abandoned;
+
+        session->abandoned = completion->next;
+        free(completion);
+    }
+    plan_destroy(session->plan);
+    topology_destroy(session->topology);
+    free(session->faults);
+    free(session->groups);
+    free(session->routes);
+    (void)pthread_mutex_destroy(&session->lock);
+    free(session);
+}
+
+/* Without waiting for anybody. */
+static void discard(struct ferry_session *session)
+{
+    if (session->session)
+        (void)session_close(session->session, false, NULL);
+    destroy(session);
+}
+
+enum ferry_status ferry_open(const char *topology, const struct ferry_options *options, struct ferry_session **ret,
+                             struct ferry_error *error)
+{
+    static const struct ferry_options none = {.size = sizeof none};
+    struct ferry_session *session = calloc(1, sizeof *session);
+    const struct transport_ops *ops = NULL;
+    struct error why = {0};
+    struct error err = {0};
+    enum status prepared;
+    enum status st;
+
+    if (!session || pthread_mutex_init(&session->lock, NULL)) {
+        free(session);
+        return ferry_result(NULL, error_set(&err, STATUS_NOMEM, "a session"), &err, error);
+    }
+    options = options ? options : &none;
+    prepared = prepare(session, topology, options, &why);
+    st = start(session, options, &ops, &err);
+    if (st == STATUS_OK)
+        st = agree(session, ops, topology, prepared, &why, &err);
+    if (st == STATUS_OK) {
+        st = build(session, &err);
+        if (st != STATUS_OK)
+            session_fail(session->session, st, err.text);
+    }
+    if (st != STATUS_OK) {
+        enum ferry_status status = ferry_result(session, st, &err, error);
+
+        discard(session);
+        return status;
+    }
+    *ret = session;
+    return FERRY_OK;
+}
+
+enum ferry_status ferry_close(struct ferry_session *session, struct ferry_error *error)
+{
+    struct error err = {0};
+    enum ferry_status status;
+    enum status st;
+
+    if (!session)
+        return FERRY_OK;
+    st = session_check(session->session, &err);
+    if (st == STATUS_OK)
+        st = session_close(session->session, true, &err);
+    if (st == STATUS_OK) {
+        destroy(session);
+        return FERRY_OK;
+    }
+    status = ferry_result(session, st, &err, error);
+    discard(session);
+    return status;
+}
+
+int ferry_rank(const struct ferry_session *session)
+{
+    return session_rank(session->session);
+}
+
+int ferry_size(const struct ferry_session *session)
+{
+    return session_size(session->session);
+}
+
+const char *ferry_transport(const struct ferry_session *session)
+{
+    return session->transport;
+}
+
+/* AXIS_COUNT: no such axis. */
+static int find_axis(const char *name)
+{
+    int axis = 0;
+
+    while (axis < AXIS_COUNT && strcmp(axis_name((enum axis)axis), name) != 0)
+        axis++;
+    return axis;
+}
+
+int ferry_coordinate(const struct ferry_session *session, const char *axis)
+{
+    int found = find_axis(axis);
+
+    if (found == AXIS_COUNT)
+        return -1;
+    /* Without a mesh the world is no axis. */
+    return session->topology->mesh.at.line ? session->rank.at.at[found] : 0;
+}
+
+enum ferry_status ferry_progress(struct ferry_session *session, struct ferry_error *error)
+{
+    struct error err = {0};
+
+    session_progress(session->session);
+    return ferry_result(session, session_check(session->session, &err), &err, error);
+}
+
+void ferry_phase(struct ferry_session *session, const char *phase)
+{
+    session_phase(session->session, phase);
+}
+
+void ferry_fail(struct ferry_session *session, enum ferry_status status, const char *why)
+{
+    enum status st = status > FERRY_OK && status <= FERRY_STOPPED ? (enum status)status : STATUS_INTERNAL;
+
+    session_fail(session->session, st, why);
+}
+
+/* A name that is none, with the nearest of those that are. */
+static enum status unknown(const char *what, const char *name, const char *const *names, size_t count,
+                           struct error *err)
+{
+    const char *nearest = topology_nearest(name, names, count);
+
+    if (nearest)
+        return error_set(err, STATUS_INVALID, "no %s is named %s; did you mean %s?", what, name, nearest);
+    return error_set(err, STATUS_INVALID, "no %s is named %s; `ferry plan` lists those that there are", what, name);
+}
+
+enum ferry_status ferry_find_group(struct ferry_session *session, const char *name, struct ferry_group **ret,
+                                   struct ferry_error *error)
+{
+    const struct plan *plan = session->plan;
+    const char **names = calloc(plan->group_count + 1, sizeof *names);
+    struct error err = {0};
+    enum status st = STATUS_OK;
+    size_t found = 0;
+
+    while (found < plan->group_count && strcmp(plan->groups[found].name, name) != 0)
+        found++;
+    for (size_t i = 0; names && i < plan->group_count; i++)
+        names[i] = plan->groups[i].name;
+    if (found < plan->group_count)
+        *ret = &session->groups[found];
+    else
+        st = unknown("group", name, names, names ? plan->group_count : 0, &err);
+    free(names);
+    return ferry_result(session, st, &err, error);
+}
+
+enum ferry_status ferry_find_route(struct ferry_session *session, const char *name, struct ferry_route **ret,
+                                   struct ferry_error *error)
+{
+    const struct plan *plan = session->plan;
+    const char **names = calloc(plan->route_count + 1, sizeof *names);
+    struct error err = {0};
+    enum status st = STATUS_OK;
+    size_t found = 0;
+
+    while (found < plan->route_count && strcmp(plan->routes[found].name, name) != 0)
+        found++;
+    for (size_t i = 0; names && i < plan->route_count; i++)
+        names[i] = plan->routes[i].name;
+    if (found < plan->route_count)
+        *ret = &session->routes[found];
+    else
+        st = unknown("route", name, names, names ? plan->route_count : 0, &err);
+    free(names);
+    return ferry_result(session, st, &err, error);
+}
+
+enum ferry_status ferry_find_line(struct ferry_session *session, const char *axis, struct ferry_group **ret,
+                                  struct ferry_error *error)
+{
+    const uint32_t lines[AXIS_COUNT] = {
+        [AXIS_DATA] = session->rank.data_group,
+        [AXIS_PIPELINE] = session->rank.pipeline_group,
+        [AXIS_TENSOR] = session->rank.tensor_group,
+        [AXIS_EXPERT] = session->rank.expert_group,
+    };
+    int found = find_axis(axis);
+    struct error err = {0};
+    enum status st = STATUS_OK;
+
+    if (found == AXIS_COUNT)
+        st = error_set(&err, STATUS_INVALID, "%s is no axis: data, pipeline, tensor or expert", axis);
+    else if (!lines[found])
+        st = error_set(&err, STATUS_INVALID, "the mesh has no groups along %s: its size is 1", axis);
+    else
+        *ret = &session->groups[lines[found] - 1]; /* ids are dense from 1 over the groups */
+    return ferry_result(session, st, &err, error);
+}

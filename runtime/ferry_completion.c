@@ -1,0 +1,89 @@
+/* libferry's completions. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "runtime/ferry_private.h"
+
+_Static_assert((int)FERRY_PENDING == (int)COMPLETION_PENDING && (int)FERRY_DONE == (int)COMPLETION_DONE &&
+                   (int)FERRY_FAILED == (int)COMPLETION_FAILED,
+               "states have the same numbers");
+_Static_assert(FERRY_FOREVER == DEADLINE_NONE, "for ever is no deadline");
+
+bool posting_begin(struct posting *posting, struct ferry_session *session)
+{
+    *posting = (struct posting){.session = session, .completion = calloc(1, sizeof *posting->completion)};
+    if (!posting->completion) {
+        posting->status = error_set(&posting->err, STATUS_NOMEM, "a completion");
+        return false;
+    }
+    posting->completion->session = session;
+    return true;
+}
+
+enum ferry_status posting_end(struct posting *posting, struct ferry_completion **ret, struct ferry_error *error)
+{
+    if (posting->status == STATUS_OK)
+        *ret = posting->completion;
+    else
+        free(posting->completion);
+    return ferry_result(posting->session, posting->status, &posting->err, error);
+}
+
+enum ferry_state ferry_test(struct ferry_completion *completion)
+{
+    return (enum ferry_state)completion_test(completion->completion);
+}
+
+static uint64_t deadline_after(uint64_t timeout_ns)
+{
+    uint64_t now = clock_ns();
+
+    return timeout_ns > UINT64_MAX - now ? DEADLINE_NONE : now + timeout_ns;
+}
+
+enum ferry_status ferry_wait(struct ferry_completion *completion, uint64_t timeout_ns, struct ferry_error *error)
+{
+    struct error err = {0};
+    enum status st = completion_wait(completion->completion, deadline_after(timeout_ns), &err);
+
+    return ferry_result(completion->session, st, &err, error);
+}
+
+void ferry_release(struct ferry_completion *completion)
+{
+    if (!completion)
+        return;
+    completion_release(completion->completion);
+    free(completion);
+}
+
+void ferry_abandon(struct ferry_completion *completion)
+{
+    struct ferry_session *session;
+
+    if (!completion)
+        return;
+    session = completion->session;
+    completion_abandon(completion->completion);
+    /* A receipt under way still asks its describe. */
+    (void)pthread_mutex_lock(&session->lock);
+    completion->next = session->abandoned;
+    session->abandoned = completion;
+    (void)pthread_mutex_unlock(&session->lock);
+}
+
+enum ferry_status ferry_finish(struct ferry_completion *completion, struct ferry_error *error)
+{
+    enum ferry_status status = ferry_wait(completion, FERRY_FOREVER, error);
+
+    if (status == FERRY_OK)
+        ferry_release(completion);
+    else
+        ferry_abandon(completion);
+    return status;
+}
+
+uint32_t ferry_flags(const struct ferry_completion *completion)
+{
+    return completion_flags(completion->completion);
+}

@@ -1,0 +1,72 @@
+/* The inside of libferry's handles, for the files that implement include/ferry.h.
+ *
+ * A handle is what comm calls by the same name together with its session, so that a call that meets the session's
+ * failure can settle it.  Tensors, bundles, shapes and dtypes are comm's and base's own under another name. */
+#ifndef RUNTIME_FERRY_PRIVATE_H
+#define RUNTIME_FERRY_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "comm/completion.h"
+#include "comm/group.h"
+#include "comm/route.h"
+#include "comm/session.h"
+#include "include/ferry.h"
+#include "runtime/plan.h"
+
+struct fault;
+struct topology;
+
+struct ferry_group {
+    struct ferry_session *session;
+    struct group *group;
+};
+
+struct ferry_route {
+    struct ferry_session *session;
+    struct route *route;
+};
+
+struct ferry_completion {
+    struct ferry_session *session;
+    struct completion *completion;
+    struct ferry_completion *next; /* among the abandoned ones */
+    ferry_describe *describe;      /* of a receipt; called while the completion is pending, abandoned or not */
+    void *context;
+};
+
+struct ferry_session {
+    struct topology *topology;
+    struct plan *plan;
+    struct rank_plan rank;
+    struct session *session;
+    char transport[256];
+    struct fault *faults;
+    size_t fault_count;
+    struct ferry_group *groups; /* [plan->group_count] */
+    struct ferry_route *routes; /* [plan->route_count] */
+    atomic_bool told;           /* this rank has told its program to speak */
+    pthread_mutex_t lock;       /* of the next */
+    struct ferry_completion *abandoned;
+};
+
+/* What a call of the interface returns for st and its sentence.  When the session has failed that is the cause that all
+ * ranks agree on, now if they have not yet.  session NULL: a call that concerns none. */
+enum ferry_status ferry_result(struct ferry_session *session, enum status st, const struct error *err,
+                               struct ferry_error *error);
+
+/* One operation that is being posted. */
+struct posting {
+    struct ferry_session *session;
+    struct ferry_completion *completion; /* where the operation's goes */
+    enum status status;
+    struct error err;
+};
+
+/* Prepare; false: posting_end says why. */
+bool posting_begin(struct posting *posting, struct ferry_session *session);
+/* It was posted (status is STATUS_OK: *ret is the completion) or not. */
+enum ferry_status posting_end(struct posting *posting, struct ferry_completion **ret, struct ferry_error *error);
+
+#endif
