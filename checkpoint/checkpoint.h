@@ -72,8 +72,9 @@ enum status checkpoint_read_strided(struct checkpoint *checkpoint, const struct 
 uint64_t checkpoint_bytes_read(const struct checkpoint *checkpoint);
 uint64_t checkpoint_bytes_resident(const struct checkpoint *checkpoint);
 
-/* Install the handler of SIGBUS (program only, once): a file cut under its mapping ends the process with one line
- * that names file and offset, after calling last_words (async-signal-safe; NULL allowed). */
-void checkpoint_catch_sigbus(void (*last_words)(const char *line));
+/* Install the handler of SIGBUS (program only, once): a file cut under its mapping ends the process with the storage
+ * code.  The sentence that names file and offset goes to last_words (async-signal-safe; context is borrowed for good),
+ * or, when that is NULL, to standard error. */
+void checkpoint_catch_sigbus(void (*last_words)(void *context, const char *line), void *context);
 
 #endif

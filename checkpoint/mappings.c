@@ -18,7 +18,8 @@ static struct {
     const char *path;
 } table[MAPPINGS_LIMIT];
 
-static void (*say_last_words)(const char *line);
+static void (*say_last_words)(void *context, const char *line);
+static void *last_words_context;
 
 enum status mappings_add(const void *begin, size_t bytes, const char *path, struct error *err)
 {
@@ -74,12 +75,16 @@ static void explain(const char *path, uint64_t offset)
     struct line line = {.length = 0};
     ssize_t written;
 
-    line_add(&line, "ferry: error: storage: file ");
+    if (!say_last_words)
+        line_add(&line, "ferry: error: storage: ");
+    line_add(&line, "file ");
     line_add(&line, path);
     line_add(&line, " was cut: no data at offset ");
     line_add_number(&line, offset);
-    if (say_last_words)
-        say_last_words(line.bytes);
+    if (say_last_words) {
+        say_last_words(last_words_context, line.bytes);
+        return;
+    }
     line_add(&line, "\n");
     written = write(STDERR_FILENO, line.bytes, line.length);
     (void)written;
@@ -103,11 +108,12 @@ static void on_sigbus(int number, siginfo_t *info, void *context)
     (void)raise(number);
 }
 
-void checkpoint_catch_sigbus(void (*last_words)(const char *line))
+void checkpoint_catch_sigbus(void (*last_words)(void *context, const char *line), void *context)
 {
     struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 
     say_last_words = last_words;
+    last_words_context = context;
     sigemptyset(&action.sa_mask);
     (void)sigaction(SIGBUS, &action, NULL);
 }

@@ -80,7 +80,8 @@ static bool write_all(int file, const char *bytes, size_t count)
     return fsync(file) == 0;
 }
 
-static enum status publish(const char *temporary, const char *path, const struct text *json, struct error *err)
+static enum status publish(const char *temporary, const char *path, const struct text *json, bool *ret_first,
+                           struct error *err)
 {
     int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     bool ok;
@@ -89,19 +90,24 @@ static enum status publish(const char *temporary, const char *path, const struct
         return error_set(err, STATUS_STORAGE, "%s: %s", temporary, strerror(errno));
     ok = !json->failed && write_all(file, json->bytes, json->length);
     close(file);
-    ok = ok && (link(temporary, path) == 0 || errno == EEXIST);
+    if (ok && link(temporary, path) != 0) {
+        ok = errno == EEXIST;
+        *ret_first = !ok;
+    }
     if (!ok)
         (void)error_set(err, STATUS_STORAGE, "%s: %s", path, strerror(errno));
     unlink(temporary);
     return ok ? STATUS_OK : STATUS_STORAGE;
 }
 
-enum status cause_save(const char *run_dir, const struct cause *cause, const char *last, struct error *err)
+enum status cause_save(const char *run_dir, const struct cause *cause, const char *last, bool *ret_first,
+                       struct error *err)
 {
     struct text json = {0};
     struct text path = {0};
     struct text temporary = {0};
     char host[64] = "";
+    bool first = true;
     enum status st;
 
     (void)gethostname(host, sizeof host - 1);
@@ -111,11 +117,23 @@ enum status cause_save(const char *run_dir, const struct cause *cause, const cha
     if (path.failed || temporary.failed)
         st = error_set(err, STATUS_NOMEM, "cause.json");
     else
-        st = publish(temporary.bytes, path.bytes, &json, err);
+        st = publish(temporary.bytes, path.bytes, &json, &first, err);
+    if (ret_first)
+        *ret_first = first;
     text_done(&json);
     text_done(&path);
     text_done(&temporary);
     return st;
+}
+
+void cause_forget(const char *run_dir)
+{
+    struct text path = {0};
+
+    text_add(&path, "%s/cause.json", run_dir);
+    if (!path.failed)
+        (void)unlink(path.bytes);
+    text_done(&path);
 }
 
 /* A lost rank and a timeout are what others see of a failure; anything else is what somebody found itself. */

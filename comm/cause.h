@@ -5,8 +5,14 @@
 #include "comm/control.h"
 
 /* Write cause.json whole or not at all.  The first writer of a run wins: when it is there already nothing changes and
- * STATUS_OK is returned.  last is the culprit's last recorded operation as text; NULL: unknown.  STATUS_STORAGE. */
-enum status cause_save(const char *run_dir, const struct cause *cause, const char *last, struct error *err);
+ * STATUS_OK is returned.  last is the culprit's last recorded operation as text; NULL: unknown.
+ * ret_first (NULL: not asked)  false: another's cause is there already, and has been or is being printed; true also
+ * when the file cannot be written.  STATUS_STORAGE. */
+enum status cause_save(const char *run_dir, const struct cause *cause, const char *last, bool *ret_first,
+                       struct error *err);
+
+/* A new run begins in this folder: the cause of an earlier one goes.  Best effort. */
+void cause_forget(const char *run_dir);
 
 /* Which of two causes explains a failure better: <0: a, >0: b, 0: equal.  A total order, the same on every rank: what
  * a rank found itself before a lost rank, that before a timeout; then the earlier, then the lower reporter. */

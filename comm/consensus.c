@@ -96,6 +96,7 @@ static enum status turn(struct consensus *consensus, int peer, uint64_t *sleep_n
         (void)session_poison_cause(session, &cause);
     else if (clock_ns() > consensus->deadline_ns)
         (void)late(consensus, peer);
+    session_tell_waiting(session);
     session_unlock(session);
     clock_sleep_ns(*sleep_ns);
     *sleep_ns = *sleep_ns < 4 * NS_PER_MS ? *sleep_ns * 2 : 4 * NS_PER_MS;

@@ -12,6 +12,12 @@
 #include "base/clock.h"
 #include "comm/control_private.h"
 
+/* A wait shorter than this is nobody's business; the gaps between two lines grow threefold up to the longest, and anew
+ * after a quiet minute. */
+#define FIRST_GAP_NS (5 * NS_PER_S)
+#define LONGEST_GAP_NS (600 * NS_PER_S)
+#define QUIET_NS (60 * NS_PER_S)
+
 /* Messages served in one call, so that a wait never stays here. */
 enum { SERVE_AT_ONCE = 256 };
 
@@ -271,6 +277,24 @@ bool control_expired(struct control *control, struct cause *ret)
         return false;
     ret->reporter = control->rank;
     ret->time_ns = now_ns - control->start_ns;
+    return true;
+}
+
+bool control_waiting(struct control *control, char *line, size_t line_bytes)
+{
+    const struct wait_state *state = control->state;
+    uint64_t now_ns = clock_ns();
+    uint64_t quiet_ns = now_ns - control->told_ns;
+
+    if (!control->told_ns || (quiet_ns > QUIET_NS && quiet_ns > control->gap_ns && state->since_ns > control->told_ns))
+        control->gap_ns = 0;
+    if (!state->waiting || now_ns < state->since_ns + FIRST_GAP_NS || quiet_ns < control->gap_ns ||
+        !suspicion_tell(&control->suspicion, state, now_ns, line, line_bytes))
+        return false;
+    control->told_ns = now_ns;
+    control->gap_ns = control->gap_ns ? 3 * control->gap_ns : 2 * FIRST_GAP_NS;
+    if (control->gap_ns > LONGEST_GAP_NS)
+        control->gap_ns = LONGEST_GAP_NS;
     return true;
 }
 

@@ -64,6 +64,10 @@ const struct cause *control_poisoned(const struct control *control);
  * (after a quarter of the timeout, at most every 100 ms) and reads their answers in control_poll. */
 bool control_expired(struct control *control, struct cause *ret);
 
+/* For a person in front of rank 0, called by its waits: true when they have lasted long enough that a line should say
+ * for whom, at growing intervals.  line [line_bytes]. */
+bool control_waiting(struct control *control, char *line, size_t line_bytes);
+
 /* After a failure: exchange causes with whoever answers within 2 s and agree.  Blocks (polls itself).
  * Exactly once; every rank ends with the same cause. */
 void control_settle(struct control *control, struct cause *ret, bool *ret_speaker);

@@ -24,6 +24,9 @@ struct control {
     uint64_t changed_ns; /* when it was seen to change */
     struct suspicion suspicion;
 
+    uint64_t told_ns; /* when a line about a wait was told last; 0: never */
+    uint64_t gap_ns;  /* and how long until the next */
+
     bool poisoned;
     struct cause cause; /* the first failure known here */
 

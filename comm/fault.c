@@ -3,13 +3,15 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 
-static const char usage[] = "rank=R,op=N,kind=kill|stop|delay:2s|skip|flip:BYTE[:resealed]|short|oom";
+static const char usage[] = "rank=R,op=N,kind=kill|stop|delay:2s|skip|flip:BYTE[:resealed]|short|oom|disk-full";
 
 /* A decimal number at *at, which moves behind it. */
 static bool number(const char **at, uint64_t *ret)
@@ -56,8 +58,8 @@ static bool kind(const char **at, struct fault *ret)
     static const struct {
         const char *name;
         enum fault_kind kind;
-    } plain[] = {
-        {"kill", FAULT_KILL}, {"stop", FAULT_STOP}, {"skip", FAULT_SKIP}, {"short", FAULT_SHORT}, {"oom", FAULT_OOM}};
+    } plain[] = {{"kill", FAULT_KILL},   {"stop", FAULT_STOP}, {"skip", FAULT_SKIP},
+                 {"short", FAULT_SHORT}, {"oom", FAULT_OOM},   {"disk-full", FAULT_DISK_FULL}};
 
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
         if (word(at, plain[i].name)) {
@@ -110,4 +112,29 @@ enum status fault_parse(const char *text, struct fault *ret, struct error *err)
                          usage);
     *ret = fault;
     return STATUS_OK;
+}
+
+bool fault_missed(const struct fault *fault, const struct fault_run *run, char *line, size_t line_bytes)
+{
+    if (fault->operation >= run->operations)
+        (void)snprintf(line, line_bytes,
+                       "fault rank=%d,op=%" PRIu64 " was never reached: the rank posted %" PRIu64 " operations",
+                       fault->rank, fault->operation, run->operations);
+    else if (fault->kind == FAULT_DISK_FULL && !run->has_recorder)
+        (void)snprintf(line, line_bytes,
+                       "fault rank=%d,op=%" PRIu64 ",kind=disk-full did nothing: without a run_dir the rank writes no "
+                       "file",
+                       fault->rank, fault->operation);
+    else if (fault->kind == FAULT_FLIP && run->armed)
+        (void)snprintf(line, line_bytes,
+                       "fault rank=%d,op=%" PRIu64 ",kind=flip:%" PRIu64 " never happened: the rank sent no frame of "
+                       "more than %" PRIu64 " bytes from then on",
+                       fault->rank, fault->operation, fault->byte, fault->byte);
+    else if (fault->kind == FAULT_SHORT && run->armed)
+        (void)snprintf(line, line_bytes,
+                       "fault rank=%d,op=%" PRIu64 ",kind=short never happened: the rank sent no frame from then on",
+                       fault->rank, fault->operation);
+    else
+        return false;
+    return true;
 }

@@ -1,16 +1,19 @@
 /* The flight recorder's file: a header of 1024 bytes, then RECORDER_RECORDS records of 192 bytes, little-endian.
  *
  * header   0 magic u64   8 version u32   12 records u32   16 bytes of a record u32   20 rank   24 size   28 pid (i32)
- *         32 host [64]   96 start, Unix ns u64   104 last write, ns since the start u64   112 next number u64
+ *         32 host [64]   96 start, Unix ns u64   104 last sign of life, ns since the start u64   112 next number u64
+ *        120 end u32   124 its status or signal u32   128 ended, ns since the start u64   248 writes of now u64
  *        256 now: waiting u32, operation u32, object u32, peer i32, sequence u64, since u64, counter u64,
  *            object name [64], phase [64]
  * record   0 head u64   8 operation u32   12 object u32   16 peer i32   20 state u16   22 status u16   24 sequence u64
  *         32 epoch u64   40 bytes u64   48 posted u64   56 ended u64   64 object name [64]   184 tail u64
  *
  * head and tail hold the record's number + 1.  head is cleared first and set last, so that a reader that meets a
- * writer in the middle sees them differ and leaves the record out.  Cost of a record: 192 bytes of stores. */
+ * writer in the middle sees them differ and leaves the record out.  The count of writes of "now" is odd during one; a
+ * reader looks at it before and after.  Cost of a record: 192 bytes of stores. */
 #include "comm/recorder.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -28,7 +31,9 @@ enum {
     RECORD_BYTES = 192,
     FILE_BYTES = HEADER_BYTES + RECORDER_RECORDS * RECORD_BYTES,
     NAME_BYTES = 64,
-    VERSION = 1,
+    VERSION = 2,
+    MAX_RANKS = 1 << 20, /* of a topology */
+    READ_TRIES = 20,     /* while its writer is in the middle of "now" */
     AT_RANK = 20,
     AT_SIZE = 24,
     AT_PID = 28,
@@ -36,6 +41,10 @@ enum {
     AT_STARTED = 96,
     AT_WRITTEN = 104,
     AT_NEXT = 112,
+    AT_END = 120,
+    AT_END_DETAIL = 124,
+    AT_ENDED = 128,
+    AT_NOW_WRITES = 248,
     AT_NOW = 256,
     AT_TAIL = 184
 };
@@ -46,6 +55,8 @@ struct recorder {
     unsigned char *file; /* [FILE_BYTES], mapped */
     uint64_t start_ns;
     uint64_t next;
+    uint64_t now_writes;
+    bool left;
 };
 
 enum status recorder_path(const char *run_dir, int rank, char *path, size_t path_bytes)
@@ -64,19 +75,30 @@ static void put_name(unsigned char *at, const char *name)
     memset(at + length, 0, NAME_BYTES - length);
 }
 
+/* For a terminal and for JSON: what cannot be printed becomes '?'. */
 static void get_name(const unsigned char *at, char name[NAME_BYTES])
 {
     memcpy(name, at, NAME_BYTES);
     name[NAME_BYTES - 1] = '\0';
+    for (char *c = name; *c; c++) {
+        if (!isascii((unsigned char)*c) || !isprint((unsigned char)*c))
+            *c = '?';
+    }
+}
+
+static uint64_t unix_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
 static void put_header(unsigned char *file, int rank, int size)
 {
-    struct timespec now;
     char host[NAME_BYTES] = "";
 
     (void)gethostname(host, sizeof host - 1);
-    clock_gettime(CLOCK_REALTIME, &now);
     put_u32(file + 8, VERSION);
     put_u32(file + 12, RECORDER_RECORDS);
     put_u32(file + 16, RECORD_BYTES);
@@ -84,7 +106,7 @@ static void put_header(unsigned char *file, int rank, int size)
     put_u32(file + AT_SIZE, (uint32_t)size);
     put_u32(file + AT_PID, (uint32_t)getpid());
     put_name(file + AT_HOST, host);
-    put_u64(file + AT_STARTED, (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec);
+    put_u64(file + AT_STARTED, unix_ns());
     put_u64(file, MAGIC);
 }
 
@@ -202,6 +224,8 @@ void recorder_state(struct recorder *recorder, const struct wait_state *state)
     if (!recorder)
         return;
     at = recorder->file + AT_NOW;
+    put_u64(recorder->file + AT_NOW_WRITES, ++recorder->now_writes);
+    atomic_thread_fence(memory_order_release);
     put_u32(at, state->waiting);
     put_u32(at + 4, state->operation);
     put_u32(at + 8, state->object_id);
@@ -211,7 +235,47 @@ void recorder_state(struct recorder *recorder, const struct wait_state *state)
     put_u64(at + 32, state->counter);
     put_name(at + 40, state->object_name);
     put_name(at + 104, state->phase);
+    atomic_thread_fence(memory_order_release);
+    put_u64(recorder->file + AT_NOW_WRITES, ++recorder->now_writes);
     (void)stamp(recorder);
+}
+
+void recorder_alive(struct recorder *recorder)
+{
+    if (recorder)
+        (void)stamp(recorder);
+}
+
+void recorder_leave(struct recorder *recorder, enum status st)
+{
+    if (!recorder || recorder->left)
+        return;
+    recorder->left = true;
+    put_u64(recorder->file + AT_ENDED, stamp(recorder));
+    put_u32(recorder->file + AT_END_DETAIL, st);
+    put_u32(recorder->file + AT_END, st == STATUS_OK ? RECORDER_CLOSED : RECORDER_FAILED);
+}
+
+void recorder_mark_killed(const char *run_dir, int rank, int signal)
+{
+    unsigned char header[HEADER_BYTES];
+    char path[4096];
+    uint64_t started = 0;
+    uint64_t now = unix_ns();
+    int file = recorder_path(run_dir, rank, path, sizeof path) ? -1 : open(path, O_RDWR | O_CLOEXEC);
+
+    if (file < 0)
+        return;
+    if (pread(file, header, sizeof header, 0) == HEADER_BYTES && get_u64(header) == MAGIC &&
+        get_u32(header + 8) == VERSION) {
+        started = get_u64(header + AT_STARTED);
+        put_u32(header + AT_END, RECORDER_KILLED);
+        put_u32(header + AT_END_DETAIL, (uint32_t)signal);
+        put_u64(header + AT_ENDED, now > started ? now - started : 0);
+        ssize_t wrote = pwrite(file, header + AT_END, AT_ENDED + 8 - AT_END, AT_END);
+        (void)wrote; /* the cause is told anyway */
+    }
+    close(file);
 }
 
 /* A number from a file as an operation: one that we do not know is none. */
@@ -220,12 +284,18 @@ static enum operation operation_of(uint32_t value)
     return value < OPERATION_COUNT ? (enum operation)value : OPERATION_NONE;
 }
 
-static void load_state(const unsigned char *at, struct wait_state *ret)
+/* A rank of the job, or -1. */
+static int peer_of(uint32_t value, int size)
+{
+    return value < (uint32_t)size ? (int)value : -1;
+}
+
+static void load_state(const unsigned char *at, int size, struct wait_state *ret)
 {
     ret->waiting = get_u32(at) != 0;
     ret->operation = operation_of(get_u32(at + 4));
     ret->object_id = get_u32(at + 8);
-    ret->peer = (int)get_u32(at + 12);
+    ret->peer = peer_of(get_u32(at + 12), size);
     ret->sequence = get_u64(at + 16);
     ret->since_ns = get_u64(at + 24);
     ret->counter = get_u64(at + 32);
@@ -233,7 +303,7 @@ static void load_state(const unsigned char *at, struct wait_state *ret)
     get_name(at + 104, ret->phase);
 }
 
-static bool load_record(const unsigned char *at, uint64_t number, struct record *ret)
+static bool load_record(const unsigned char *at, uint64_t number, int size, struct record *ret)
 {
     uint16_t state = get_u16(at + 20);
     uint16_t status = get_u16(at + 22);
@@ -243,7 +313,7 @@ static bool load_record(const unsigned char *at, uint64_t number, struct record 
     ret->number = number;
     ret->operation = operation_of(get_u32(at + 8));
     ret->object_id = get_u32(at + 12);
-    ret->peer = (int)get_u32(at + 16);
+    ret->peer = peer_of(get_u32(at + 16), size);
     ret->state = state <= RECORD_FAILED ? (enum record_state)state : RECORD_NONE;
     ret->status = status < STATUS_COUNT ? (enum status)status : STATUS_INTERNAL;
     ret->sequence = get_u64(at + 24);
@@ -255,45 +325,112 @@ static bool load_record(const unsigned char *at, uint64_t number, struct record 
     return true;
 }
 
-static enum status read_whole(const char *path, unsigned char *bytes, struct error *err)
+static enum status check_file(const unsigned char *bytes, size_t count, struct error *err)
 {
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    uint32_t rank;
+    uint32_t size;
+
+    if (count < 12 || get_u64(bytes) != MAGIC)
+        return error_set(err, STATUS_CORRUPT, "no flight recorder's file: it does not begin with FERRYREC");
+    if (get_u32(bytes + 8) != VERSION)
+        return error_set(err, STATUS_CORRUPT, "a flight recorder of version %u; this ferry reads version %d",
+                         get_u32(bytes + 8), VERSION);
+    if (count < FILE_BYTES)
+        return error_set(err, STATUS_CORRUPT, "cut short: %zu bytes, a flight recorder has %d", count, FILE_BYTES);
+    rank = get_u32(bytes + AT_RANK);
+    size = get_u32(bytes + AT_SIZE);
+    if (get_u32(bytes + 12) != RECORDER_RECORDS || get_u32(bytes + 16) != RECORD_BYTES || size < 1 ||
+        size > MAX_RANKS || rank >= size || get_u32(bytes + AT_END) >= RECORDER_END_COUNT)
+        return error_set(err, STATUS_CORRUPT,
+                         "a flight recorder that contradicts itself: rank %u of %u, %u records of "
+                         "%u bytes, end %u",
+                         rank, size, get_u32(bytes + 12), get_u32(bytes + 16), get_u32(bytes + AT_END));
+    return STATUS_OK;
+}
+
+static void load_end(const unsigned char *bytes, struct recorder_view *ret)
+{
+    uint32_t detail = get_u32(bytes + AT_END_DETAIL);
+
+    ret->end = (enum recorder_end)get_u32(bytes + AT_END);
+    ret->end_status = ret->end == RECORDER_FAILED && detail && detail < STATUS_COUNT ? (enum status)detail : STATUS_OK;
+    ret->end_signal = ret->end == RECORDER_KILLED && detail <= 64 ? (int)detail : 0;
+    ret->ended_ns = ret->end == RECORDER_RUNNING ? 0 : get_u64(bytes + AT_ENDED);
+}
+
+enum status recorder_parse(const unsigned char *bytes, size_t count, struct recorder_view *ret, struct error *err)
+{
+    enum status st = check_file(bytes, count, err);
+
+    if (st)
+        return st;
+    ret->rank = (int)get_u32(bytes + AT_RANK);
+    ret->size = (int)get_u32(bytes + AT_SIZE);
+    ret->pid = (int)get_u32(bytes + AT_PID);
+    get_name(bytes + AT_HOST, ret->host);
+    ret->started_unix_ns = get_u64(bytes + AT_STARTED);
+    ret->written_ns = get_u64(bytes + AT_WRITTEN);
+    load_end(bytes, ret);
+    load_state(bytes + AT_NOW, ret->size, &ret->state);
+    ret->torn = get_u64(bytes + AT_NOW_WRITES) % 2 != 0;
+    ret->operations = get_u64(bytes + AT_NEXT);
+    ret->count = 0;
+    for (uint64_t n = ret->operations > RECORDER_RECORDS ? ret->operations - RECORDER_RECORDS : 0; n < ret->operations;
+         n++)
+        ret->count += load_record(bytes + HEADER_BYTES + n % RECORDER_RECORDS * RECORD_BYTES, n, ret->size,
+                                  &ret->records[ret->count]);
+    return STATUS_OK;
+}
+
+/* Read up to FILE_BYTES.  *ret_whole: nobody wrote "now" meanwhile. */
+static enum status read_once(int file, unsigned char *bytes, size_t *ret_count, bool *ret_whole)
+{
+    unsigned char again[8];
     size_t have = 0;
     ssize_t more = 1;
 
-    if (file < 0)
-        return error_set(err, STATUS_STORAGE, "%s: %s", path, strerror(errno));
     while (have < FILE_BYTES && more > 0) {
-        more = read(file, bytes + have, FILE_BYTES - have);
+        more = pread(file, bytes + have, FILE_BYTES - have, (off_t)have);
         have += more > 0 ? (size_t)more : 0;
     }
-    close(file);
-    if (have < FILE_BYTES || get_u64(bytes) != MAGIC || get_u32(bytes + 8) != VERSION)
-        return error_set(err, STATUS_CORRUPT, "%s is no flight recorder of this version", path);
-    return STATUS_OK;
+    *ret_count = have;
+    *ret_whole = have < FILE_BYTES ||
+                 (get_u64(bytes + AT_NOW_WRITES) % 2 == 0 && pread(file, again, sizeof again, AT_NOW_WRITES) == 8 &&
+                  get_u64(again) == get_u64(bytes + AT_NOW_WRITES));
+    return more < 0 ? STATUS_STORAGE : STATUS_OK;
+}
+
+static enum status read_whole(const char *path, unsigned char *bytes, size_t *ret_count, struct error *err)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool whole = false;
+    enum status st = file < 0 ? STATUS_STORAGE : STATUS_OK;
+
+    for (int i = 0; i < READ_TRIES && st == STATUS_OK && !whole; i++) {
+        if (i)
+            clock_sleep_ns(NS_PER_MS / 10);
+        st = read_once(file, bytes, ret_count, &whole);
+    }
+    if (st)
+        (void)error_set(err, st, "%s: %s", path, strerror(errno));
+    if (file >= 0)
+        close(file);
+    return st;
 }
 
 enum status recorder_load(const char *path, struct recorder_view *ret, struct error *err)
 {
     unsigned char *bytes = malloc(FILE_BYTES);
+    size_t count = 0;
     enum status st;
-    uint64_t next;
 
     if (!bytes)
         return error_set(err, STATUS_NOMEM, "%s", path);
-    st = read_whole(path, bytes, err);
+    st = read_whole(path, bytes, &count, err);
     if (st == STATUS_OK) {
-        ret->rank = (int)get_u32(bytes + AT_RANK);
-        ret->size = (int)get_u32(bytes + AT_SIZE);
-        ret->pid = (int)get_u32(bytes + AT_PID);
-        get_name(bytes + AT_HOST, ret->host);
-        ret->started_unix_ns = get_u64(bytes + AT_STARTED);
-        ret->written_ns = get_u64(bytes + AT_WRITTEN);
-        load_state(bytes + AT_NOW, &ret->state);
-        next = get_u64(bytes + AT_NEXT);
-        ret->count = 0;
-        for (uint64_t n = next > RECORDER_RECORDS ? next - RECORDER_RECORDS : 0; n < next; n++)
-            ret->count += load_record(record_at(bytes, n), n, &ret->records[ret->count]);
+        st = recorder_parse(bytes, count, ret, err);
+        if (st)
+            (void)error_wrap(err, st, "%s", path);
     }
     free(bytes);
     return st;

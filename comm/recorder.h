@@ -35,7 +35,7 @@ struct recorder;
  * STATUS_NOMEM. */
 enum status recorder_open(const char *run_dir, int rank, int size, struct recorder **ret, struct error *err);
 
-/* Unmap; the file stays.  NULL is allowed. */
+/* Unmap; the file stays as it is.  NULL is allowed. */
 void recorder_close(struct recorder *recorder);
 
 /* Write a posted operation over the oldest record; returns its number for recorder_end.  record is copied. */
@@ -47,6 +47,24 @@ void recorder_end(struct recorder *recorder, uint64_t number, enum status st);
 /* What this rank does now. */
 void recorder_state(struct recorder *recorder, const struct wait_state *state);
 
+/* A sign of life, without news. */
+void recorder_alive(struct recorder *recorder);
+
+/* How a rank's life ended, as far as its file says. */
+enum recorder_end {
+    RECORDER_RUNNING, /* it has not said */
+    RECORDER_CLOSED,  /* cleanly */
+    RECORDER_FAILED,  /* with a cause; what it waited for then stays written */
+    RECORDER_KILLED,  /* by a signal: its keeper says so */
+    RECORDER_END_COUNT
+};
+
+/* The rank leaves: RECORDER_CLOSED with STATUS_OK, else RECORDER_FAILED.  The first call counts. */
+void recorder_leave(struct recorder *recorder, enum status st);
+
+/* Its keeper: the rank died by a signal.  Best effort: without a recorder of this version nothing is written. */
+void recorder_mark_killed(const char *run_dir, int rank, int signal);
+
 /* A recorder's file, read.  About 50 KiB: keep it on the heap. */
 struct recorder_view {
     int rank;
@@ -54,13 +72,24 @@ struct recorder_view {
     int pid;
     char host[64];
     uint64_t started_unix_ns;
-    uint64_t written_ns;     /* last write, since the start */
+    uint64_t written_ns; /* last sign of life, since the start */
+    enum recorder_end end;
+    enum status end_status;  /* RECORDER_FAILED */
+    int end_signal;          /* RECORDER_KILLED */
+    uint64_t ended_ns;       /* since the start; 0: it has not ended */
+    uint64_t operations;     /* posted so far */
     struct wait_state state; /* since_ns counts from the recorder's start */
+    bool torn;               /* its writer stopped in the middle of state */
     int count;
     struct record records[RECORDER_RECORDS]; /* oldest first; torn ones are left out */
 };
 
-/* Read a recorder's file; its writer may be alive.  STATUS_STORAGE (cannot be read), STATUS_CORRUPT (no recorder). */
+/* The file's bytes as a view; any bytes are allowed.  Names hold printable characters only, peers are ranks below size
+ * or -1.  Pure.  STATUS_CORRUPT: no recorder, cut short, of another version, or its numbers contradict each other. */
+enum status recorder_parse(const unsigned char *bytes, size_t count, struct recorder_view *ret, struct error *err);
+
+/* Read a recorder's file; its writer may be alive.  STATUS_STORAGE (cannot be read), else as recorder_parse with the
+ * path in front. */
 enum status recorder_load(const char *path, struct recorder_view *ret, struct error *err);
 
 /* Its path into path [path_bytes].  STATUS_OVERFLOW when it does not fit. */

@@ -1,6 +1,7 @@
 /* One lock, one list of active lanes, one first failure. */
 #include "comm/session.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -121,6 +122,17 @@ void session_advance(struct session *session)
     } while (session->ended_awaited);
 }
 
+/* The recorder's file, on a disk that has run full.  From now on cause.json cannot be written by this rank either. */
+static enum status fill_disk(struct session *session, struct error *err)
+{
+    char path[1024];
+
+    if (!session->recorder || recorder_path(session->run_dir, session->rank, path, sizeof path))
+        return STATUS_OK;
+    session->disk_full = true;
+    return error_set(err, STATUS_STORAGE, "rehearsed: %s: %s", path, strerror(ENOSPC));
+}
+
 /* A fault whose hour has come; what remains for the caller is oom and skip. */
 static enum status act(struct session *session, const struct fault *fault, bool *ret_skip, struct error *err)
 {
@@ -146,6 +158,8 @@ static enum status act(struct session *session, const struct fault *fault, bool 
         break;
     case FAULT_OOM:
         return error_set(err, STATUS_NOMEM, "rehearsed: no memory for operation %" PRIu64, fault->operation);
+    case FAULT_DISK_FULL:
+        return fill_disk(session, err);
     }
     return STATUS_OK;
 }
@@ -270,16 +284,27 @@ enum status session_alone(struct session *session,
     return st;
 }
 
-/* For people and for `ferry doctor`, with what the culprit did last, where its recorder can be read. */
-static void save_cause(const struct session *session, const struct cause *cause)
+/* For people and for `ferry doctor`, with what the culprit did last, where its recorder can be read.  False: another
+ * cause, of a keeper, was there and has been told. */
+static bool save_cause(const struct session *session, const struct cause *cause)
 {
     char last[256];
     uint64_t written_ns;
+    bool first = true;
     bool known = cause->rank >= 0 && session->run_dir &&
                  recorder_last(session->run_dir, cause->rank, last, sizeof last, &written_ns);
 
-    if (session->run_dir)
-        (void)cause_save(session->run_dir, cause, known ? last : NULL, NULL); /* the cause itself is told anyway */
+    if (session->run_dir && !session->disk_full)
+        (void)cause_save(session->run_dir, cause, known ? last : NULL, &first, NULL); /* it is told anyway */
+    return first;
+}
+
+void session_speak(void *context, const struct cause *cause)
+{
+    struct session *session = context;
+
+    if (save_cause(session, cause) && session->options.speak)
+        session->options.speak(session->options.speak_context, cause);
 }
 
 enum status session_settle(struct session *session, struct error *err, bool *ret_speaker)
@@ -293,13 +318,27 @@ enum status session_settle(struct session *session, struct error *err, bool *ret
         control_settle(session->control, &cause, &session->speaker);
         session->failed = true;
         (void)error_set(&session->failure, cause.status, "%s", cause.text);
-        if (session->speaker)
-            save_cause(session, &cause);
+        recorder_leave(session->recorder, cause.status);
     }
     *ret_speaker = session->speaker;
     st = session_failed(session, err);
     session_unlock(session);
     return st;
+}
+
+void session_tell_waiting(struct session *session)
+{
+    char line[1024];
+
+    if (session->rank == 0 && session->options.log && control_waiting(session->control, line, sizeof line))
+        session->options.log(session->options.log_context, session->rank, line);
+}
+
+void session_log(struct session *session, const char *line)
+{
+    session_lock(session);
+    control_log(session->control, line);
+    session_unlock(session);
 }
 
 void session_phase(struct session *session, const char *phase)

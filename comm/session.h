@@ -36,6 +36,10 @@ struct session_options {
     void (*speak)(void *context, const struct cause *cause); /* called by session_settle at the rank that prints the
                                                               * cause, while the others still wait; NULL: nobody */
     void *speak_context;
+    /* At world rank 0: print a line of another rank (session_log), or of this one about whom the run waits for.  Called
+     * with the session's lock held, from any of its threads; calls nothing of the session.  NULL: no such lines. */
+    void (*log)(void *context, int rank, const char *line);
+    void *log_context;
 };
 
 /* What one rank brings to the consensus.  Borrowed during the call. */
@@ -104,6 +108,10 @@ enum status session_alone(struct session *session,
 /* After a failure: agree with whoever is left on the one cause, within about 2 s.  Fills err with the cause that every
  * rank holds; *ret_speaker: this rank is the one that prints it (and has written run_dir/cause.json). */
 enum status session_settle(struct session *session, struct error *err, bool *ret_speaker);
+
+/* Have world rank 0 print this line (cut at 4 KiB).  Local, never blocks; best effort: after a failure, or when rank 0
+ * is gone, it is lost. */
+void session_log(struct session *session, const char *line);
 
 /* What this rank is doing, for "what do you wait for?" and the recorder: "step 12, stage 1".  Copied, cut at 63. */
 void session_phase(struct session *session, const char *phase);

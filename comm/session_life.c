@@ -16,9 +16,19 @@
 #include "comm/staging.h"
 
 enum {
-    WAKE_MS = 20,   /* of the control thread */
-    CLOSE_MS = 1000 /* how long a session that closes waits for work that is running */
+    WAKE_MS = 20,    /* of the control thread */
+    CLOSE_MS = 1000, /* how long a session that closes waits for work that is running */
+    MISSED_MS = 50   /* of rank 0, for lines about faults that did not happen */
 };
+
+/* What this rank waits for now, also while its wait goes from peer to peer; after a failure what it was stays. */
+static void record_life(struct session *session)
+{
+    if (session->failed)
+        recorder_alive(session->recorder);
+    else
+        recorder_state(session->recorder, &session->wait);
+}
 
 static void *control_main(void *context)
 {
@@ -34,8 +44,10 @@ static void *control_main(void *context)
             until.tv_sec++;
         }
         (void)pthread_cond_timedwait(&session->wake, &session->lock, &until);
-        if (!session->stop)
-            session_advance(session);
+        if (session->stop)
+            break;
+        session_advance(session);
+        record_life(session);
     }
     session_unlock(session);
     return NULL;
@@ -138,8 +150,10 @@ enum status session_create(const struct transport_ops *ops, struct transport *tr
         st = recorder_open(options->run_dir, session->rank, session->size, &session->recorder, err);
     if (st == STATUS_OK)
         st = control_open(ops, transport, &session->wait, options->startup_timeout_ns, &session->control, err);
-    if (st == STATUS_OK)
-        control_set_speak(session->control, options->speak, options->speak_context);
+    if (st == STATUS_OK) {
+        control_set_speak(session->control, session_speak, session);
+        control_set_log(session->control, options->log, options->log_context);
+    }
     if (st == STATUS_OK)
         st = create_world(session, err);
     if (st == STATUS_OK)
@@ -238,6 +252,28 @@ static enum status meet(struct session *session, struct error *err)
     return st == STATUS_OK ? st : error_wrap(err, st, "closing the session");
 }
 
+/* A rehearsal that did not happen must not pass for one that was survived.  All ranks were told of the faults, so rank
+ * 0 stays a moment for the others' lines. */
+static void tell_missed_faults(struct session *session)
+{
+    struct fault_run run = {.operations = session_counters(session).operations, .has_recorder = session->recorder};
+    char line[256];
+
+    for (int i = 0; i < session->options.fault_count; i++) {
+        const struct fault *fault = &session->options.faults[i];
+
+        run.armed = session->damage_armed && session->damage.operation == fault->operation;
+        if (fault->rank == session->rank && fault_missed(fault, &run, line, sizeof line))
+            session_log(session, line);
+    }
+    for (int i = 0; session->rank == 0 && session->size > 1 && i < MISSED_MS; i++) {
+        clock_sleep_ns(NS_PER_MS);
+        session_lock(session);
+        session_advance(session);
+        session_unlock(session);
+    }
+}
+
 static void stop_thread(struct session *session)
 {
     session_lock(session);
@@ -259,8 +295,11 @@ enum status session_close(struct session *session, bool clean, struct error *err
         st = meet(session, err);
     if (st != STATUS_OK)
         return st;
+    if (clean && session->options.fault_count)
+        tell_missed_faults(session);
     left = !executors_close(session, CLOSE_MS * NS_PER_MS);
     stop_thread(session);
+    recorder_leave(session->recorder, clean ? STATUS_OK : session->failed ? session->failure.status : STATUS_LOST);
     if (left)
         return STATUS_OK;
     for (size_t i = 0; i < session->group_count; i++)

@@ -72,6 +72,7 @@ struct session {
 
     bool damage_armed; /* a flip or short fault waits for the next frame sent */
     struct fault damage;
+    bool disk_full; /* rehearsed */
 
     struct lane *active;
     struct staging *staging;
@@ -96,6 +97,13 @@ enum status session_admit(struct session *session, bool *ret_skip, struct error 
 enum status session_poison(struct session *session, enum status st, const char *text);
 
 enum status session_poison_cause(struct session *session, const struct cause *cause);
+
+/* Called by every turn of a wait: at rank 0, when it lasts, says whom the run waits for. */
+void session_tell_waiting(struct session *session);
+
+/* A cause_speak whose context is the session: this rank speaks for all.  Saves the cause, and tells it unless another's
+ * was saved before. */
+void session_speak(void *session, const struct cause *cause);
 
 /* STATUS_OK, or the first failure (own, or heard on the control channel). */
 enum status session_failed(struct session *session, struct error *err);

@@ -109,6 +109,7 @@ static enum status wait_loop(struct session *session, struct lane *lane, bool (*
         tell_wait(session, lane, since);
         if (now - since > PATIENCE_MS * NS_PER_MS && control_expired(session->control, &cause))
             return give_up(session, lane, &cause, err);
+        session_tell_waiting(session);
         pause_wait(session, since, now, deadline_ns, &sleep_ns);
     }
 }

@@ -1,5 +1,5 @@
 /* Cost: one inquiry and one answer for every rank of the chain, every twentieth of the timeout (100 ms to 2 s), and
- * only once a wait has lasted a quarter of it. */
+ * only once a wait has lasted a quarter of it, or 3 s. */
 #include "comm/suspicion.h"
 
 #include <inttypes.h>
@@ -23,6 +23,12 @@ static uint64_t since(uint64_t then_ns, uint64_t now_ns)
 static uint64_t patience(const struct suspicion *suspicion)
 {
     return between(50 * NS_PER_MS, suspicion->timeout_ns / 4, 2 * NS_PER_S);
+}
+
+/* How long a wait lasts before anybody is asked. */
+static uint64_t calm(const struct suspicion *suspicion)
+{
+    return between(0, suspicion->timeout_ns / 4, 3 * NS_PER_S);
 }
 
 static uint64_t interval(const struct suspicion *suspicion)
@@ -78,7 +84,7 @@ int suspicion_step(struct suspicion *suspicion, const struct wait_state *own, ui
         suspicion->end = CHAIN_OPEN;
         suspicion->unanswered_rank = -1;
     }
-    if (own->peer < 0 || own->peer == suspicion->self || since(own->since_ns, now_ns) < suspicion->timeout_ns / 4)
+    if (own->peer < 0 || own->peer == suspicion->self || since(own->since_ns, now_ns) < calm(suspicion))
         return -1;
     if (!suspicion->count || round_over(suspicion, now_ns)) {
         suspicion->round_ns = now_ns;
@@ -220,6 +226,19 @@ static int culprit(const struct suspicion *suspicion)
     return rank;
 }
 
+static void add_chain(struct line *line, const struct suspicion *suspicion, const struct wait_state *own)
+{
+    add_wait(line, suspicion->self, own);
+    for (int i = 0; i < suspicion->count; i++) {
+        if (i == 3 && suspicion->count > 6) {
+            add(line, "; and so on through %d ranks", suspicion->count - 5);
+            i = suspicion->count - 2;
+        }
+        if (suspicion->links[i].heard)
+            add_wait(line, suspicion->links[i].rank, &suspicion->links[i].answer.state);
+    }
+}
+
 static void compose(const struct suspicion *suspicion, const struct wait_state *own, uint64_t still_ns,
                     struct cause *ret)
 {
@@ -227,15 +246,7 @@ static void compose(const struct suspicion *suspicion, const struct wait_state *
     struct line line = {ret->text, sizeof ret->text};
 
     add_head(&line, suspicion, last, still_ns);
-    add_wait(&line, suspicion->self, own);
-    for (int i = 0; i < suspicion->count; i++) {
-        if (i == 3 && suspicion->count > 6) {
-            add(&line, "; and so on through %d ranks", suspicion->count - 5);
-            i = suspicion->count - 2;
-        }
-        if (suspicion->links[i].heard)
-            add_wait(&line, suspicion->links[i].rank, &suspicion->links[i].answer.state);
-    }
+    add_chain(&line, suspicion, own);
     ret->status = STATUS_TIMEOUT;
     ret->rank = culprit(suspicion);
 }
@@ -276,5 +287,32 @@ bool suspicion_expired(const struct suspicion *suspicion, const struct wait_stat
     if (still_ns < suspicion->timeout_ns)
         return false;
     compose(suspicion, own, still_ns, ret);
+    return true;
+}
+
+bool suspicion_tell(const struct suspicion *suspicion, const struct wait_state *own, uint64_t now_ns, char *text,
+                    size_t text_bytes)
+{
+    const struct chain_link *last = &suspicion->links[suspicion->count - 1];
+    struct line line = {text, text_bytes};
+    double waited_s = (double)since(own->since_ns, now_ns) / 1e9;
+
+    if (own->peer < 0 || own->peer == suspicion->self) {
+        add(&line, "waiting for %.1f s", waited_s);
+        add_wait(&line, suspicion->self, own);
+        return true;
+    }
+    if (!suspicion->count || suspicion->end == CHAIN_OPEN || !same_wait(suspicion, own))
+        return false;
+    add(&line, "waiting for %.1f s: ", waited_s);
+    if (suspicion->end == CHAIN_CYCLE)
+        add(&line, "ranks wait for each other, rank %d among them", culprit(suspicion));
+    else if (suspicion->end == CHAIN_SILENT)
+        add(&line, "rank %d does not answer, for %.1f s now", last->rank,
+            (double)link_still(suspicion, last, now_ns) / 1e9);
+    else
+        add(&line, "rank %d %s, its last sign of progress %.1f s ago", last->rank,
+            last->answer.state.waiting ? "answers" : "works", (double)link_still(suspicion, last, now_ns) / 1e9);
+    add_chain(&line, suspicion, own);
     return true;
 }

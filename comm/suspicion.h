@@ -51,4 +51,9 @@ int suspicion_answer(struct suspicion *suspicion, int rank, const struct answer 
 bool suspicion_expired(const struct suspicion *suspicion, const struct wait_state *own, uint64_t own_still_ns,
                        uint64_t now_ns, struct cause *ret);
 
+/* The same chain for a person who waits, before anybody is to blame: "waiting for rank 3, which works (loading), ...".
+ * False: the end of the chain is not known yet. */
+bool suspicion_tell(const struct suspicion *suspicion, const struct wait_state *own, uint64_t now_ns, char *line,
+                    size_t line_bytes);
+
 #endif

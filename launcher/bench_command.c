@@ -3,12 +3,10 @@
 #include "launcher/bench_command.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "launcher/bench_measure.h"
 #include "launcher/bench_options.h"
 #include "launcher/bench_plot.h"
@@ -133,21 +131,8 @@ static int worker(void *context, struct keeper *keeper)
 {
     struct bench_run *run = context;
     const struct job_task task = {.name = "bench", .run = run_bench, .context = run};
-    struct error err = {0};
-    struct job *job = NULL;
-    enum status st;
-    int code;
+    int code = job_live(&run->options.run, &task, keeper);
 
-    (void)signal(SIGPIPE, SIG_IGN); /* a failed write, which is answered, no dead rank */
-    st = job_create(&run->options.run, &task, keeper, &job, &err);
-    if (st != STATUS_OK) {
-        log_error("%s: %s", status_name(st), err.text);
-        return status_exit_code(st);
-    }
-    st = job_run(job, &err);
-    if (st != STATUS_OK && job_speaks(job))
-        log_error("%s: %s", status_name(st), err.text);
-    code = job_leave(job, st);
     bench_targets_done(&run->targets);
     free(run->points);
     return code;

@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "topology/topology.h"
+#include "launcher/options.h"
 
 enum { KEY_SET = 's', KEY_JSON = 'j', KEY_SVG = 256, KEY_SIZES, KEY_REPEATS, KEY_TARGET, KEY_OPERATION };
 
@@ -157,13 +158,7 @@ int bench_options_parse(int argc, char **argv, struct bench_options *ret)
 {
     static const struct argp argp = {table, parse, "TOPOLOGY", doc, NULL, NULL, NULL};
     char name[] = "ferry bench";
-    char *old = argv[0];
-    error_t code;
 
     *ret = (struct bench_options){.first_bytes = 64, .last_bytes = (size_t)16 << 20, .repeats = BENCH_MIN_REPEATS};
-    argv[0] = name;
-    argp_err_exit_status = status_exit_code(STATUS_USAGE);
-    code = argp_parse(&argp, argc, argv, 0, NULL, ret);
-    argv[0] = old;
-    return code ? status_exit_code(STATUS_USAGE) : -1;
+    return options_parse(&argp, name, argc, argv, ret);
 }

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "checkpoint/checkpoint.h"
 #include "comm/control.h"
 #include "comm/plugin.h"
+#include "launcher/interfaces.h"
 #include "launcher/job_private.h"
 #include "launcher/keeper.h"
 #include "launcher/printer.h"
@@ -99,24 +101,36 @@ static enum status prepare(struct job *job, struct error *err)
         st = accept(job->topology, job->task, err);
     if (st == STATUS_OK)
         st = open_model(job, err);
+    if (st == STATUS_OK && job->topology->communication.interface.value)
+        st = interfaces_check(job->topology->communication.interface.value, err);
     if (st == STATUS_OK)
         st = plan_create(job->topology, job->checkpoint, &job->plan, err);
     return st;
 }
 
-static void set_tag(const struct job *job, int rank, int size)
+static void set_tag(struct job *job, int rank, int size)
 {
-    char tag[64];
-
     if (job->plan && size == job->plan->mesh.world)
-        (void)snprintf(tag, sizeof tag, "rank %d/%d stage %d", rank, size, job->rank.at.at[AXIS_PIPELINE]);
+        (void)snprintf(job->tag, sizeof job->tag, "rank %d/%d stage %d", rank, size, job->rank.at.at[AXIS_PIPELINE]);
     else
-        (void)snprintf(tag, sizeof tag, "rank %d/%d", rank, size);
-    log_set_tag(tag);
+        (void)snprintf(job->tag, sizeof job->tag, "rank %d/%d", rank, size);
+    log_set_tag(job->tag);
 }
 
-enum status job_create(const struct run_options *options, const struct job_task *task, struct keeper *keeper,
-                       struct job **ret, struct error *err)
+static void overstayed(void *keeper, const char *text)
+{
+    keeper_last_words(keeper, STATUS_TIMEOUT, text);
+}
+
+/* In a signal's handler. */
+static void file_was_cut(void *keeper, const char *line)
+{
+    keeper_last_words(keeper, STATUS_STORAGE, line);
+}
+
+/* Never fails for what is wrong with the job: that goes into the consensus. */
+static enum status create(const struct run_options *options, const struct job_task *task, struct keeper *keeper,
+                          struct job **ret, struct error *err)
 {
     struct job *job = calloc(1, sizeof *job);
     enum status st;
@@ -134,7 +148,8 @@ enum status job_create(const struct run_options *options, const struct job_task 
         free(job);
         return st;
     }
-    checkpoint_catch_sigbus(NULL);
+    watchdog_speak(job->watchdog, overstayed, keeper);
+    checkpoint_catch_sigbus(file_was_cut, keeper);
     job->prepared = prepare(job, &job->why);
     *ret = job;
     return STATUS_OK;
@@ -148,48 +163,21 @@ static void note(struct job *job, enum status st, const struct error *err)
     job->why = *err;
 }
 
-/* A name for the run's folder that is the same on all ranks: the job's id where the starter gives one. */
-static const char *run_id(void)
+/* The folder of this run; a second call with the same id changes nothing. */
+static enum status make_run_dir(struct job *job, const char *id, int rank, int size, struct error *err)
 {
-    static const char *const variables[] = {"FERRY_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
-                                            "SLURM_JOB_ID"};
-    const char *id = NULL;
-
-    for (size_t i = 0; !id && i < sizeof variables / sizeof *variables; i++) {
-        id = getenv(variables[i]);
-        if (id && !*id)
-            id = NULL;
-    }
-    return id;
-}
-
-static enum status make_folder(const char *path, struct error *err)
-{
-    if (mkdir(path, 0777) && errno != EEXIST)
-        return error_set(err, STATUS_STORAGE, "run_dir: %s cannot be made: %s", path, strerror(errno));
-    return STATUS_OK;
-}
-
-static enum status make_run_dir(struct job *job, int rank, int size, struct error *err)
-{
-    const char *id = run_id();
-    size_t name;
+    struct text below = {0};
+    struct text path = {0};
     enum status st;
 
-    if (!job->topology || !job->topology->run_dir.value || job->run_dir.length)
+    if (!job->topology || !job->topology->run_dir.value || !strcmp(job->run_id, id))
         return STATUS_OK;
-    topology_path(job->topology, job->topology->run_dir.value, &job->run_dir);
-    st = make_folder(text_string(&job->run_dir), err);
-    name = job->run_dir.length + 1;
-    if (id)
-        text_add(&job->run_dir, "/%s-%s", job->topology->name.value, id);
-    else
-        text_add(&job->run_dir, "/%s-%ld", job->topology->name.value, (long)time(NULL));
-    for (size_t i = name; i < job->run_dir.length; i++)
-        if (job->run_dir.bytes[i] == '/')
-            job->run_dir.bytes[i] = '_';
-    if (st == STATUS_OK)
-        st = make_folder(text_string(&job->run_dir), err);
+    (void)snprintf(job->run_id, sizeof job->run_id, "%s", id);
+    topology_path(job->topology, job->topology->run_dir.value, &below);
+    st = run_folder_make(text_string(&below), job->topology->name.value, id, rank == 0, &path, err);
+    text_done(&below);
+    text_done(&job->run_dir);
+    job->run_dir = path;
     if (st == STATUS_OK)
         keeper_set_run(job->keeper, text_string(&job->run_dir), rank, size);
     return st;
@@ -207,13 +195,13 @@ static void answer_roll_call(struct job *job)
     struct error problem = {0};
     enum status st;
 
-    if (starter->rank < 0 || starter->size < 2 || !run_id())
+    if (starter->rank < 0 || starter->size < 2 || !run_id_given())
         return;
-    st = make_run_dir(job, starter->rank, starter->size, &problem);
+    st = make_run_dir(job, run_id_given(), starter->rank, starter->size, &problem);
     note(job, st, &problem);
     if (st != STATUS_OK || !job->run_dir.length)
         return;
-    roll_call_answer(&job->roll_call, text_string(&job->run_dir), starter->rank, starter->size);
+    roll_call_answer(&job->roll_call, text_string(&job->run_dir), starter);
     watchdog_ask(job->watchdog, explain_start, &job->roll_call);
 }
 
@@ -225,7 +213,8 @@ static enum status start_transport(struct job *job, struct error *err)
     if (st != STATUS_OK)
         return st;
     if (job->topology) {
-        options.interface = job->topology->communication.interface.value;
+        if (job->prepared == STATUS_OK) /* with a wrong one MPI would not even start to tell of it */
+            options.interface = job->topology->communication.interface.value;
         options.timeout_ns = job->topology->communication.timeout_ns.value;
     }
     enter(job, "MPI start");
@@ -282,6 +271,41 @@ static void speak(void *context, const struct cause *cause)
         job->task->told(job->task->context, cause);
 }
 
+/* A line of rank 0, or, perhaps as "TAG\nLINE", of another rank. */
+static void print_line(void *context, int rank, const char *line)
+{
+    const struct job *job = context;
+    const char *text = strchr(line, '\n');
+    char old[96];
+    char tag[96];
+
+    (void)snprintf(old, sizeof old, "%s", log_tag());
+    if (text)
+        (void)snprintf(tag, sizeof tag, "%.*s", (int)(text - line), line);
+    else if (rank)
+        (void)snprintf(tag, sizeof tag, "rank %d/%d", rank, job->starter.size);
+    else
+        (void)snprintf(tag, sizeof tag, "%s", job->tag);
+    log_set_tag(tag); /* the calling thread may be one without a tag */
+    log_warning("%s", text ? text + 1 : line);
+    log_set_tag(old);
+}
+
+/* What the doctor and the keepers need is one folder for all hosts; a host that has its own is told of once. */
+static void check_shared(const struct job *job)
+{
+    struct text line = {0};
+
+    if (!job->run_dir.length || job->starter.local_rank > 0 || run_folder_shared(text_string(&job->run_dir)))
+        return;
+    text_add(&line,
+             "%s on %s\nrun_dir: %s is not the folder that rank 0 writes to: not shared between the hosts.  "
+             "`ferry doctor` needs the files of all hosts in one folder",
+             job->tag, job->starter.host, text_string(&job->run_dir));
+    session_log(job->session, text_string(&line));
+    text_done(&line);
+}
+
 static enum status open_session(struct job *job, struct error *err)
 {
     struct session_options options = {
@@ -290,6 +314,8 @@ static enum status open_session(struct job *job, struct error *err)
         .fault_count = job->options->fault_count,
         .speak = speak,
         .speak_context = job,
+        .log = print_line,
+        .log_context = job,
     };
     enum status st;
 
@@ -326,9 +352,12 @@ static enum status agree(struct job *job, struct error *err)
 {
     int rank = job->ops->rank(job->transport);
     int size = job->ops->size(job->transport);
+    char id[RUN_ID_BYTES];
     struct error problem = {0};
-    enum status st;
+    enum status st = run_id_agree(job->ops, job->transport, clock_ns() + startup_timeout(job), id, err);
 
+    if (st != STATUS_OK)
+        return st;
     check_world(job, size);
     note(job, check_faults(job->options, size, &problem), &problem);
     if (job->prepared == STATUS_OK)
@@ -336,7 +365,7 @@ static enum status agree(struct job *job, struct error *err)
     set_tag(job, rank, size);
     if (job->prepared == STATUS_OK && rank == 0 && !job->task)
         note(job, read_prompts(job, &problem), &problem);
-    note(job, make_run_dir(job, rank, size, &problem), &problem);
+    note(job, make_run_dir(job, id, rank, size, &problem), &problem);
     st = open_session(job, err);
     if (st != STATUS_OK)
         return st;
@@ -365,15 +394,12 @@ static void print_notes(const struct job *job)
 /* Threads per rank: what the topology says, else this rank's share of the cores that it may run on. */
 static int choose_threads(const struct job *job)
 {
-    cpu_set_t set;
-    int cores = 1;
     int ranks = job->starter.local_size > 0 ? job->starter.local_size : 1;
+    int share = starter_cores(sched_getaffinity) / ranks;
 
     if (!job->topology->placement.threads.automatic)
         return (int)job->topology->placement.threads.value;
-    if (!sched_getaffinity(0, sizeof set, &set))
-        cores = CPU_COUNT(&set);
-    return cores / ranks > 1 ? cores / ranks : 1;
+    return share > 1 ? share : 1;
 }
 
 static void progress(void *session)
@@ -594,7 +620,7 @@ static enum status end_well(struct job *job, struct error *err)
     return job->incomplete ? error_set(err, STATUS_MODEL, "prompts failed") : STATUS_OK;
 }
 
-enum status job_run(struct job *job, struct error *err)
+static enum status run(struct job *job, struct error *err)
 {
     bool speaker = false;
     enum status st = start_transport(job, err);
@@ -604,6 +630,8 @@ enum status job_run(struct job *job, struct error *err)
     if (st == STATUS_OK && job->rank.rank == 0 && !job->options->quiet && !job->task)
         print_notes(job);
     if (st == STATUS_OK)
+        check_shared(job);
+    if (st == STATUS_OK)
         st = work(job, err);
     if (st == STATUS_OK) {
         tell_failures(job);
@@ -612,8 +640,9 @@ enum status job_run(struct job *job, struct error *err)
     }
     if (st == STATUS_OK)
         return end_well(job, err);
-    job->speaks = !job->session;
-    if (job->session) {
+    if (!job->session) {
+        keeper_last_words(job->keeper, st, err->text);
+    } else {
         watchdog_leave(job->watchdog, LEAVE_NS + LEAVE_NS, status_exit_code(st));
         session_fail(job->session, st, err->text);
         st = session_settle(job->session, err, &speaker);
@@ -621,12 +650,8 @@ enum status job_run(struct job *job, struct error *err)
     return st;
 }
 
-bool job_speaks(const struct job *job)
-{
-    return job->speaks;
-}
-
-int job_leave(struct job *job, enum status st)
+/* The exit code; after a failure the process leaves within a few seconds whatever hangs. */
+static int leave(struct job *job, enum status st)
 {
     struct error ignored = {0};
 
@@ -640,4 +665,19 @@ int job_leave(struct job *job, enum status st)
     if (job->session)
         (void)session_close(job->session, false, &ignored);
     return status_exit_code(st);
+}
+
+int job_live(const struct run_options *options, const struct job_task *task, struct keeper *keeper)
+{
+    struct error err = {0};
+    struct job *job = NULL;
+    enum status st;
+
+    (void)signal(SIGPIPE, SIG_IGN); /* who reads has gone: a failed write, which every writer answers, no dead rank */
+    st = create(options, task, keeper, &job, &err);
+    if (st != STATUS_OK) {
+        keeper_last_words(keeper, st, err.text);
+        return status_exit_code(st);
+    }
+    return leave(job, run(job, &err));
 }

@@ -8,7 +8,6 @@
 
 struct cause;
 struct checkpoint;
-struct job;
 struct keeper;
 struct plan;
 struct rank_plan;
@@ -29,7 +28,7 @@ struct job_view {
     const char *transport;               /* how it describes itself */
     const char *plugin;                  /* the file that it comes from */
     int threads;                         /* that this rank may use */
-    struct watchdog *watchdog; /* disarmed */
+    struct watchdog *watchdog;           /* disarmed */
 };
 
 /* Another purpose of a job than generating: the topology needs no workload, and a model no weights. */
@@ -38,25 +37,16 @@ struct job_task {
     /* On every rank, after the consensus and before the close.  It builds the session's groups and routes itself, the
      * plan's or its own.  Collective; blocks.  On failure the job settles the cause. */
     enum status (*run)(void *context, const struct job_view *view, struct error *err);
-    /* The session has failed, this rank speaks for all and has printed the cause: what there is to add.  Called while the
-     * others still wait.  NULL: nothing. */
+    /* The session has failed, this rank speaks for all and has printed the cause: what there is to add.  Called while
+     * the others still wait.  NULL: nothing. */
     void (*told)(void *context, const struct cause *cause);
     void *context;
 };
 
-/* Read the topology, plan, open the model; nothing is sent yet.  Never fails: what went wrong here is this rank's part
- * of the consensus, so that a bad file on one rank strands nobody.  task NULL: generate.  Borrows options and task. */
-enum status job_create(const struct run_options *options, const struct job_task *task, struct keeper *keeper,
-                       struct job **ret, struct error *err);
-
-/* Start MPI, agree, build, load, generate, print; or run the task.  Collective over the world; blocks.  On failure err
- * is the cause that every rank holds. */
-enum status job_run(struct job *job, struct error *err);
-
-/* After a failure: has the cause still to be printed?  Of a failure that all ranks have settled on, one has done it. */
-bool job_speaks(const struct job *job);
-
-/* The exit code; after a failure the process leaves within a few seconds whatever hangs. */
-int job_leave(struct job *job, enum status st);
+/* A worker's whole life: read the topology, plan, open the model; start MPI, agree, build, load, generate, print, or
+ * run the task (NULL: generate); leave.  A bad file on one rank strands nobody: what fails before MPI is this rank's
+ * part of the consensus.  Collective over the world; blocks.  Borrows options and task.  Returns the exit code; a
+ * failure has been told by one rank, or its keeper will. */
+int job_live(const struct run_options *options, const struct job_task *task, struct keeper *keeper);
 
 #endif

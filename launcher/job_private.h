@@ -9,6 +9,7 @@
 #include "comm/session.h"
 #include "launcher/job.h"
 #include "launcher/roll_call.h"
+#include "launcher/run_folder.h"
 #include "launcher/run_options.h"
 #include "launcher/starter.h"
 #include "runtime/plan.h"
@@ -28,6 +29,7 @@ struct job {
     const struct job_task *task; /* NULL: generate */
     struct keeper *keeper;
     struct watchdog *watchdog;
+    char tag[64]; /* "rank 3/8 stage 1" */
     struct starter starter;
     struct roll_call roll_call;
 
@@ -40,13 +42,13 @@ struct job {
     struct plan *plan;
     struct rank_plan rank;
     struct text run_dir; /* of this run; empty: none */
+    char run_id[RUN_ID_BYTES];
 
     char plugin[PATH_MAX];
     char about[256]; /* the transport's description */
     const struct transport_ops *ops;
     struct transport *transport; /* until the session takes it */
     struct session *session;
-    bool speaks;
     bool closed;     /* the session ended well, on every rank */
     bool incomplete; /* prompts failed, which ended none of the ranks: known to all of them */
 

@@ -22,7 +22,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "comm/cause.h"
 #include "comm/recorder.h"
 #include "launcher/starter.h"
@@ -30,6 +29,10 @@
 /* Shared between keeper and worker. */
 struct keeper {
     atomic_bool set;
+    atomic_bool speaking;     /* somebody writes words */
+    _Atomic int words_status; /* 0: none, or not whole yet */
+    char words[1024];
+    char tag[96];              /* the worker's, in front of its words */
     _Atomic uint64_t limit_ns; /* how long the worker may be stopped; 0: for ever */
     int rank;
     int size;
@@ -40,8 +43,10 @@ struct keeper {
 struct watch {
     struct keeper *shared;
     pid_t worker;
-    bool own_group;       /* the worker has a process group of its own */
-    bool stop_forwarded;  /* TERM, INT or HUP went to the worker */
+    bool own_group;      /* the worker has a process group of its own */
+    bool stop_forwarded; /* the starter's, or a terminal's, TERM, INT or HUP went to the worker */
+    pid_t stranger;      /* another process that sent TERM, INT or HUP; 0: none */
+    char stranger_name[32];
     long long oom_before; /* the control group's count of OOM kills; -1: unknown */
     bool stopped;         /* the worker, by STOP or TSTP */
     uint64_t stopped_ns;  /* for how long, as far as this process ran meanwhile */
@@ -52,6 +57,10 @@ struct watch {
 #define STOPPED_STEP_NS (1500 * NS_PER_MS) /* what mpirun needs to end the others */
 #define STOPPED_TICK_NS (200 * NS_PER_MS)
 enum { STOPPED_STEPS = 2 };
+
+/* Without a folder that all ranks share nobody knows who speaks: the lowest does, and when it ends the starter ends the
+ * others, which wait for that as long. */
+#define SHARED_WORDS_NS (1500 * NS_PER_MS)
 
 static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 enum { FORWARDED_COUNT = sizeof forwarded / sizeof forwarded[0] };
@@ -103,12 +112,58 @@ static bool needs_own_group(void)
     return !isatty(STDIN_FILENO);
 }
 
+/* Did the starter send it?  Processes between it and us (a shell script around us) are in our process group; the first
+ * ancestor outside it is the starter.  A sender that cannot be seen from here (0) counts as one. */
+static bool sent_by_starter(pid_t sender)
+{
+    pid_t ancestor = getppid();
+
+    while (ancestor > 1 && ancestor != sender && getpgid(ancestor) == getpgrp()) {
+        char path[64];
+        char line[512] = "";
+        const char *end;
+        int parent = 0;
+        FILE *file;
+
+        (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)ancestor);
+        file = fopen(path, "re");
+        if (file && !fgets(line, sizeof line, file))
+            line[0] = '\0';
+        if (file)
+            fclose(file);
+        end = strrchr(line, ')');
+        if (!end || sscanf(end, ") %*c %d", &parent) != 1) /* NOLINT(cert-err34-c): a number of the kernel's */
+            break;
+        ancestor = parent;
+    }
+    return sender == 0 || sender == ancestor;
+}
+
+static void remember_stranger(struct watch *watch, pid_t sender)
+{
+    char path[64];
+    FILE *file;
+
+    watch->stranger = sender;
+    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)sender);
+    file = fopen(path, "re");
+    if (!file || !fgets(watch->stranger_name, sizeof watch->stranger_name, file))
+        (void)snprintf(watch->stranger_name, sizeof watch->stranger_name, "gone by now");
+    watch->stranger_name[strcspn(watch->stranger_name, "\n")] = '\0';
+    if (file)
+        fclose(file);
+}
+
 static void forward(struct watch *watch, const siginfo_t *info)
 {
     bool from_terminal = info->si_code == SI_KERNEL;
 
-    if (info->si_signo == SIGTERM || info->si_signo == SIGINT || info->si_signo == SIGHUP)
-        watch->stop_forwarded = true;
+    if (info->si_signo == SIGTERM || info->si_signo == SIGINT || info->si_signo == SIGHUP) {
+        if (from_terminal || sent_by_starter(info->si_pid))
+            watch->stop_forwarded = true;
+        else
+            remember_stranger(watch, info->si_pid);
+    }
     if (watch->own_group || !from_terminal)
         (void)kill(watch->worker, info->si_signo);
 }
@@ -125,6 +180,18 @@ static int own_rank(const struct keeper *shared, const struct starter *starter)
     return atomic_load(&shared->set) ? shared->rank : starter->rank >= 0 ? starter->rank : 0;
 }
 
+/* Save the cause and print its line, unless another cause of this run was saved before. */
+static void tell(const struct watch *watch, const struct cause *cause, const char *last, const char *line)
+{
+    const struct keeper *shared = watch->shared;
+    bool first = true;
+
+    if (atomic_load(&shared->set) && shared->run_dir[0])
+        (void)cause_save(shared->run_dir, cause, last, &first, NULL);
+    if (first)
+        log_error("%s%s%s", line, last ? "; its last operation: " : "", last ? last : "");
+}
+
 /* Print and save what the worker ended of: "died: killed by SIGSEGV". */
 static void report(const struct watch *watch, enum status status, const char *end)
 {
@@ -132,29 +199,28 @@ static void report(const struct watch *watch, enum status status, const char *en
     struct starter starter;
     struct cause cause = {.status = status};
     char last[256] = "";
-    bool set = atomic_load(&shared->set) && shared->run_dir[0];
     bool known;
 
     starter_read(&starter);
     cause.rank = own_rank(shared, &starter);
     cause.reporter = cause.rank;
-    known = set && recorder_last(shared->run_dir, shared->rank, last, sizeof last, &cause.time_ns);
+    known = atomic_load(&shared->set) && shared->run_dir[0] &&
+            recorder_last(shared->run_dir, shared->rank, last, sizeof last, &cause.time_ns);
     (void)snprintf(cause.text, sizeof cause.text, "rank %d on %s %s", cause.rank, starter.host, end);
-    if (known)
-        log_error("%s; its last operation: %s", cause.text, last);
-    else
-        log_error("%s", cause.text);
-    if (set)
-        (void)cause_save(shared->run_dir, &cause, known ? last : NULL, NULL);
+    tell(watch, &cause, known ? last : NULL, cause.text);
 }
 
 static void report_death(const struct watch *watch, int number)
 {
     bool memory = number == SIGKILL && watch->oom_before >= 0 && oom_kills() > watch->oom_before;
-    char end[128];
+    char sender[96] = "";
+    char end[256];
 
-    (void)snprintf(end, sizeof end, "died: killed by SIG%s%s", signal_name(number),
-                   memory ? " (the kernel was out of memory)" : "");
+    if (watch->stranger)
+        (void)snprintf(sender, sizeof sender, ", which process %d (%s) sent", (int)watch->stranger,
+                       watch->stranger_name);
+    (void)snprintf(end, sizeof end, "died: killed by SIG%s%s%s", signal_name(number),
+                   memory ? " (the kernel was out of memory)" : "", sender);
     report(watch, STATUS_LOST, end);
 }
 
@@ -163,12 +229,57 @@ static bool quiet(const struct watch *watch, int number)
     return watch->stop_forwarded && (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGKILL);
 }
 
+/* Does another rank say why?  Where no cause.json can tell, the lowest rank speaks, and the starter ends us. */
+static bool another_speaks(const struct watch *watch, const struct starter *starter)
+{
+    const struct keeper *shared = watch->shared;
+    const struct timespec within = {.tv_sec = SHARED_WORDS_NS / NS_PER_S, .tv_nsec = SHARED_WORDS_NS % NS_PER_S};
+    sigset_t stops;
+    siginfo_t info;
+
+    if (watch->stop_forwarded)
+        return true;
+    if ((atomic_load(&shared->set) && shared->run_dir[0]) || starter->rank <= 0)
+        return false;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGTERM);
+    return sigtimedwait(&stops, &info, &within) == SIGTERM && sent_by_starter(info.si_pid);
+}
+
+/* What the worker could not agree on with the others, or could not even print. */
+static void report_words(const struct watch *watch)
+{
+    const struct keeper *shared = watch->shared;
+    struct cause cause = {.status = (enum status)atomic_load(&shared->words_status)};
+    struct starter starter;
+    char line[1200];
+
+    if (cause.status == STATUS_OK)
+        return;
+    starter_read(&starter);
+    if (another_speaks(watch, &starter))
+        return;
+    cause.rank = own_rank(shared, &starter);
+    cause.reporter = cause.rank;
+    (void)snprintf(cause.text, sizeof cause.text, "rank %d on %s: %s", cause.rank, starter.host, shared->words);
+    (void)snprintf(line, sizeof line, "%s: %s", status_name(cause.status), shared->words);
+    log_set_tag(shared->tag);
+    tell(watch, &cause, NULL, line);
+}
+
 static int exit_code(const struct watch *watch, int status)
 {
-    if (WIFEXITED(status))
+    const struct keeper *shared = watch->shared;
+
+    if (WIFEXITED(status)) {
+        if (WEXITSTATUS(status))
+            report_words(watch);
         return WEXITSTATUS(status) <= 125 ? WEXITSTATUS(status) : 1;
+    }
     if (!quiet(watch, WTERMSIG(status)))
         report_death(watch, WTERMSIG(status));
+    if (atomic_load(&shared->set) && shared->run_dir[0])
+        recorder_mark_killed(shared->run_dir, shared->rank, WTERMSIG(status));
     return status_exit_code(STATUS_LOST);
 }
 
@@ -187,20 +298,6 @@ static bool patient(const struct watch *watch)
            STOPPED_GRACE_NS + STOPPED_STEP_NS * (unsigned)(rank < STOPPED_STEPS ? rank : STOPPED_STEPS);
 }
 
-/* Another rank of the run has had its say. */
-static bool cause_is_known(const struct keeper *shared)
-{
-    struct text path = {0};
-    bool known = false;
-
-    if (atomic_load(&shared->set) && shared->run_dir[0]) {
-        text_add(&path, "%s/cause.json", shared->run_dir);
-        known = access(text_string(&path), F_OK) == 0;
-    }
-    text_done(&path);
-    return known;
-}
-
 /* Nobody else has ended this rank: all ranks of the job are stopped.  The exit code. */
 static int end_stopped(const struct watch *watch)
 {
@@ -210,7 +307,7 @@ static int end_stopped(const struct watch *watch)
     (void)snprintf(end, sizeof end, "has been stopped for %.1f s (timeout %.1f s): its keeper ends it",
                    (double)watch->stopped_ns / (double)NS_PER_S,
                    (double)atomic_load(&watch->shared->limit_ns) / (double)NS_PER_S);
-    if (!watch->stop_forwarded && !cause_is_known(watch->shared))
+    if (!watch->stop_forwarded)
         report(watch, STATUS_TIMEOUT, end);
     (void)kill(watch->worker, SIGKILL);
     while (waitpid(watch->worker, &status, 0) < 0 && errno == EINTR)
@@ -297,6 +394,18 @@ void keeper_set_run(struct keeper *keeper, const char *run_dir, int rank, int si
     keeper->size = size;
     (void)snprintf(keeper->run_dir, sizeof keeper->run_dir, "%s", run_dir ? run_dir : "");
     atomic_store(&keeper->set, true);
+}
+
+void keeper_last_words(struct keeper *keeper, enum status status, const char *text)
+{
+    size_t length = strnlen(text, sizeof keeper->words - 1);
+
+    if (atomic_exchange(&keeper->speaking, true))
+        return;
+    memcpy(keeper->words, text, length);
+    keeper->words[length] = '\0';
+    memcpy(keeper->tag, log_tag(), strnlen(log_tag(), sizeof keeper->tag - 1));
+    atomic_store(&keeper->words_status, (int)status);
 }
 
 void keeper_set_limit(struct keeper *keeper, uint64_t limit_ns)

@@ -1,15 +1,18 @@
 /* The keeper: the parent process of a rank, which uses no MPI and therefore can tell how the rank died.
  *
  * It forwards TERM, INT, HUP, USR1 and USR2 to the worker, reaps it and exits at once: with the worker's code, or with
- * code 8 and one line (rank, host, signal, last recorded operation) and cause.json when a signal killed it.  A worker
- * that dies of a stop signal which the keeper forwarded is no cause: nothing is printed.  The worker dies with its
- * keeper, also when it is stopped, and is the first that the kernel kills when memory runs out.
+ * code 8 and one line (rank, host, signal, last recorded operation) and cause.json when a signal killed it.  Of several
+ * causes of a run the first in cause.json is told, the others are not.  A worker that dies of a stop signal which the
+ * starter (mpirun, srun) sent is no cause: nothing is printed; one that anybody else sent to this rank alone is.  The
+ * worker dies with its keeper, also when it is stopped, and is the first that the kernel kills when memory runs out.
  *
  * A stopped rank is named by the others.  Where there is none awake, its keeper ends it: code 7. */
 #ifndef LAUNCHER_KEEPER_H
 #define LAUNCHER_KEEPER_H
 
 #include <stdint.h>
+
+#include "base/status.h"
 
 struct keeper; /* the worker's side: a page shared with its keeper */
 
@@ -24,6 +27,11 @@ int keeper_run(keeper_worker *worker, void *context);
 /* Tell the keeper, from the worker, where the recorder's file lies and which rank of how many this is (copied).
  * Until then the rank is the one in the launcher's variables, and nothing is written on disk. */
 void keeper_set_run(struct keeper *keeper, const char *run_dir, int rank, int size);
+
+/* Why the worker is about to end with the exit code of status, when it cannot agree with the other ranks on it: the
+ * keeper tells it once the worker has ended, unless another cause of the run is known.  Copied, cut at 1 KiB; the first
+ * call counts.  Async-signal-safe. */
+void keeper_last_words(struct keeper *keeper, enum status status, const char *text);
 
 /* How long the worker may be stopped from now on before its keeper ends it, with 6 to 9 seconds' grace for the other
  * ranks to do so first.  0, as at the start: for ever. */

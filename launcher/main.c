@@ -1,6 +1,8 @@
 /* The `ferry` program: one table of commands. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -9,6 +11,7 @@
 #include "launcher/inspect_command.h"
 #include "launcher/plan_command.h"
 #include "launcher/run_command.h"
+#include "launcher/starter.h"
 #include "launcher/version.h"
 #include "topology/topology.h"
 
@@ -39,8 +42,11 @@ static const struct command *find(const char *name)
     return NULL;
 }
 
+/* Of several ranks one says it. */
 static void usage(FILE *out)
 {
+    if (!starter_speaks())
+        return;
     (void)fprintf(out, "usage: ferry COMMAND [OPTION...] [ARGUMENT]\n\n"
                        "Launches one model across many processes and proves every hand-over.\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
@@ -60,6 +66,8 @@ static int unknown_command(const char *name)
     for (int i = 0; i < COMMAND_COUNT; i++)
         names[i] = commands[i].name;
     nearest = topology_nearest(name, names, COMMAND_COUNT);
+    if (!starter_speaks())
+        return status_exit_code(STATUS_USAGE);
     if (nearest)
         log_error("usage: no command '%s'; did you mean '%s'?", name, nearest);
     else
@@ -86,7 +94,7 @@ static int version_command(int argc, char **argv)
     (void)argc;
     (void)argv;
     printf("ferry %s\n", FERRY_VERSION);
-    return fflush(stdout) ? status_exit_code(STATUS_STORAGE) : 0;
+    return 0;
 }
 
 /* A stream that the caller closed would be the next file or socket that is opened, and our text would go into it.  What
@@ -99,11 +107,22 @@ static void hold_standard_streams(void)
     }
 }
 
+/* Help and version go through the C library, whose last write may fail when main has returned its 0. */
+static void check_output(int code, void *unused)
+{
+    (void)unused;
+    if (code || (!fflush(stdout) && !ferror(stdout)))
+        return;
+    log_error("storage: standard output: %s", strerror(errno));
+    _exit(status_exit_code(STATUS_STORAGE));
+}
+
 int main(int argc, char **argv)
 {
     const struct command *command;
 
     hold_standard_streams();
+    (void)on_exit(check_output, NULL);
     if (argc < 2) {
         usage(stderr);
         return status_exit_code(STATUS_USAGE);

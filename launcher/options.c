@@ -3,10 +3,13 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/status.h"
+#include "launcher/starter.h"
 
 enum { KEY_SET = 's', KEY_JSON = 'j', KEY_RANK = 'r', KEY_MODEL = 'm' };
 
@@ -116,16 +119,43 @@ static error_t parse_inspect(int key, char *text, struct argp_state *state)
     }
 }
 
-/* argp takes the program's name from argv[0]; it prints help and errors and ends the process itself. */
-static int parse(const struct argp *argp, char *name, int argc, char **argv, void *options)
+/* What argp would print goes nowhere: of several ranks one says it for all.  The old streams in saved [2]; -1: as they
+ * were. */
+static void mute(int *saved)
+{
+    int nowhere = starter_speaks() ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    saved[0] = nowhere < 0 ? -1 : fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+    saved[1] = nowhere < 0 ? -1 : fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    if (nowhere < 0)
+        return;
+    (void)dup2(nowhere, STDOUT_FILENO);
+    (void)dup2(nowhere, STDERR_FILENO);
+    close(nowhere);
+}
+
+static void unmute(const int *saved)
+{
+    for (int i = 0; i < 2; i++) {
+        if (saved[i] < 0)
+            continue;
+        (void)dup2(saved[i], i ? STDERR_FILENO : STDOUT_FILENO);
+        close(saved[i]);
+    }
+}
+
+int options_parse(const struct argp *argp, char *name, int argc, char **argv, void *options)
 {
     char *old = argv[0];
+    int saved[2];
     error_t code;
 
+    mute(saved);
     argv[0] = name;
     argp_err_exit_status = status_exit_code(STATUS_USAGE);
     code = argp_parse(argp, argc, argv, 0, NULL, options);
     argv[0] = old;
+    unmute(saved);
     return code ? status_exit_code(STATUS_USAGE) : -1;
 }
 
@@ -135,7 +165,7 @@ int plan_options_parse(int argc, char **argv, struct plan_options *ret)
     char name[] = "ferry plan";
 
     ret->rank = -1;
-    return parse(&argp, name, argc, argv, ret);
+    return options_parse(&argp, name, argc, argv, ret);
 }
 
 int inspect_options_parse(int argc, char **argv, struct inspect_options *ret)
@@ -143,5 +173,5 @@ int inspect_options_parse(int argc, char **argv, struct inspect_options *ret)
     static const struct argp argp = {inspect_table, parse_inspect, "PATH", inspect_doc, NULL, NULL, NULL};
     char name[] = "ferry inspect";
 
-    return parse(&argp, name, argc, argv, ret);
+    return options_parse(&argp, name, argc, argv, ret);
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,8 @@
 #include "base/text.h"
 #include "runtime/prompts.h"
 #include "runtime/tokenizer.h"
+
+enum { READER_MS = 1000 /* until a full pipe is tried again */ };
 
 struct output {
     uint32_t *tokens;
@@ -79,12 +82,15 @@ void printer_start(struct printer *printer)
     printer->start_ns = clock_ns();
 }
 
+/* Whoever gave us standard output may have made it non-blocking; then a slow reader is waited for, as it is else. */
 static void write_all(struct printer *printer, const char *bytes, size_t count)
 {
     while (count && !printer->write_errno) {
         ssize_t written = write(STDOUT_FILENO, bytes, count);
 
-        if (written < 0 && errno != EINTR)
+        if (written < 0 && errno == EAGAIN)
+            (void)poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, READER_MS);
+        else if (written < 0 && errno != EINTR)
             printer->write_errno = errno;
         if (written > 0) {
             bytes += written;

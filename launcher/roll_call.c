@@ -1,4 +1,4 @@
-/* One empty file a rank, looked at only when something is wrong. */
+/* One small file a rank, read only when something is wrong. */
 #include "launcher/roll_call.h"
 
 #include <fcntl.h>
@@ -13,20 +13,22 @@ static void file_of(const struct roll_call *call, int rank, char *path)
     (void)snprintf(path, PATH_BYTES, "%s/rank-%06d.starting", call->folder, rank);
 }
 
-void roll_call_answer(struct roll_call *call, const char *folder, int rank, int size)
+void roll_call_answer(struct roll_call *call, const char *folder, const struct starter *starter)
 {
     char path[PATH_BYTES];
     int file;
 
-    *call = (struct roll_call){.rank = rank, .size = size};
+    *call = (struct roll_call){
+        .rank = starter->rank, .size = starter->size, .one_host = starter->local_size == starter->size};
     if (strlen(folder) >= sizeof call->folder)
         return;
+    (void)snprintf(call->host, sizeof call->host, "%s", starter->host);
     (void)snprintf(call->folder, sizeof call->folder, "%s", folder);
-    file_of(call, rank, path);
-    file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    if (file < 0)
+    file_of(call, call->rank, path);
+    file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (file < 0 || write(file, call->host, strlen(call->host)) < 0)
         call->folder[0] = '\0';
-    else
+    if (file >= 0)
         close(file);
 }
 
@@ -41,26 +43,62 @@ void roll_call_end(struct roll_call *call)
     call->folder[0] = '\0';
 }
 
-bool roll_call_missing(const struct roll_call *call, struct text *out)
+/* Has this rank left its file?  *ret_elsewhere: on another host. */
+static bool has_come(const struct roll_call *call, int rank, bool *ret_elsewhere)
 {
     char path[PATH_BYTES];
+    char host[sizeof call->host] = "";
+    int file;
+    ssize_t length;
+
+    file_of(call, rank, path);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    length = read(file, host, sizeof host - 1);
+    close(file);
+    *ret_elsewhere = length > 0 && strcmp(host, call->host) != 0;
+    return true;
+}
+
+/* Only ranks of this host can be seen: no word about the others. */
+static void add_unshared(const struct roll_call *call, int come, struct text *out)
+{
+    text_add(out,
+             "of %d ranks only the %d on %s have left a file in %s: either no rank of another host has come, or the "
+             "folder is not shared between the hosts (set run_dir to one that is, to be told who is missing)",
+             call->size, come, call->host, call->folder);
+}
+
+bool roll_call_missing(const struct roll_call *call, struct text *out)
+{
+    struct text missing = {0};
     int lowest = -1;
-    int missing = 0;
+    int come = 0;
+    int absent = 0;
+    bool others = call->one_host;
 
     if (!call->folder[0])
         return true;
     for (int rank = 0; rank < call->size; rank++) {
-        file_of(call, rank, path);
-        if (access(path, F_OK) == 0)
+        bool elsewhere = false;
+
+        if (has_come(call, rank, &elsewhere)) {
             lowest = lowest < 0 ? rank : lowest;
-        else if (missing++ < SHOWN)
-            text_add(out, "%srank %d", missing > 1 ? ", " : "", rank);
+            others = others || elsewhere;
+            come++;
+        } else if (absent++ < SHOWN) {
+            text_add(&missing, "%srank %d", absent > 1 ? ", " : "", rank);
+        }
     }
-    if (missing > SHOWN)
-        text_add(out, " and %d more", missing - SHOWN);
-    if (missing)
-        text_add(out, missing > 1 ? " have not come" : " has not come");
+    if (absent > SHOWN)
+        text_add(&missing, " and %d more", absent - SHOWN);
+    if (absent && !others)
+        add_unshared(call, come, out);
+    else if (absent)
+        text_add(out, "%s %s not come", text_string(&missing), absent > 1 ? "have" : "has");
     else
         text_add(out, "all %d ranks have come", call->size);
+    text_done(&missing);
     return lowest < 0 || lowest == call->rank;
 }

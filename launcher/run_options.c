@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "launcher/options.h"
 #include "runtime/results.h"
 
 enum { KEY_SET = 's', KEY_JSON = 'j', KEY_QUIET = 'q', KEY_DIGEST = 256, KEY_TOP, KEY_FAULT };
@@ -18,8 +19,8 @@ static const struct argp_option table[] = {
     {"top-logits", KEY_TOP, "K", 0, "With --json: the K best logits of every generated token, K at most 64.", 0},
     {"quiet", KEY_QUIET, NULL, 0, "No notes at the start, no summary at the end.", 0},
     {"fault", KEY_FAULT, "rank=R,op=N,kind=KIND", 0,
-     "Rehearse a fault: KIND is kill, stop, delay:2s, skip, flip:BYTE, flip:BYTE:resealed, short or oom; N counts that "
-     "rank's collectives and transfers from 0.  May be repeated.",
+     "Rehearse a fault: KIND is kill, stop, delay:2s, skip, flip:BYTE, flip:BYTE:resealed, short, oom or "
+     "disk-full; N counts that rank's collectives and transfers from 0.  May be repeated.",
      0},
     {0},
 };
@@ -104,12 +105,6 @@ int run_options_parse(int argc, char **argv, struct run_options *ret)
 {
     static const struct argp argp = {table, parse, "TOPOLOGY", doc, NULL, NULL, NULL};
     char name[] = "ferry run";
-    char *old = argv[0];
 
-    argv[0] = name;
-    argp_err_exit_status = status_exit_code(STATUS_USAGE);
-    error_t code = argp_parse(&argp, argc, argv, 0, NULL, ret);
-
-    argv[0] = old;
-    return code ? status_exit_code(STATUS_USAGE) : -1;
+    return options_parse(&argp, name, argc, argv, ret);
 }

@@ -3,6 +3,7 @@
  * run side by side and overwrite each other's results. */
 #include "launcher/starter.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,6 +21,8 @@ static const struct {
     {STARTER_HYDRA, "mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {STARTER_SLURM, "srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
 };
+
+enum { MAX_CPUS = 1 << 20 };
 
 /* The variable as a number, or -1. */
 static int number(const char *name)
@@ -60,6 +63,37 @@ void starter_read(struct starter *ret)
     }
     if (ret->rank < 0)
         ret->rank = number("PMIX_RANK");
+}
+
+bool starter_speaks(void)
+{
+    struct starter starter;
+
+    starter_read(&starter);
+    return starter.rank <= 0;
+}
+
+/* The kernel refuses a set that is smaller than its own, and does not say how large that is. */
+int starter_cores(affinity_get *get)
+{
+    int count = 1;
+    bool larger = true;
+
+    for (int cpus = CPU_SETSIZE; larger && cpus <= MAX_CPUS; cpus *= 2) {
+        cpu_set_t *set = CPU_ALLOC((size_t)cpus);
+        size_t bytes = CPU_ALLOC_SIZE((size_t)cpus);
+
+        if (!set)
+            break;
+        CPU_ZERO_S(bytes, set);
+        larger = get(0, bytes, set) != 0;
+        if (!larger)
+            count = CPU_COUNT_S(bytes, set);
+        else if (errno != EINVAL)
+            larger = false;
+        CPU_FREE(set);
+    }
+    return count > 1 ? count : 1;
 }
 
 static const char *starter_word(enum starter_kind kind)

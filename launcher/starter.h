@@ -2,6 +2,7 @@
 #ifndef LAUNCHER_STARTER_H
 #define LAUNCHER_STARTER_H
 
+#include <sched.h>
 #include <stdbool.h>
 
 #include "base/status.h"
@@ -20,6 +21,16 @@ struct starter {
 
 /* Read the environment.  Local, never fails. */
 void starter_read(struct starter *ret);
+
+/* Is this the process that speaks where all ranks would say the same (a usage error, --help)?  Rank 0, or one that has
+ * no rank. */
+bool starter_speaks(void);
+
+/* sched_getaffinity, or a test's stand-in. */
+typedef int affinity_get(pid_t pid, size_t bytes, cpu_set_t *set);
+
+/* Cores that this process may run on, on machines of any size; at least 1. */
+int starter_cores(affinity_get *get);
 
 /* Does the world that MPI built agree with the starter and with the topology?
  * mpi_size   from the transport

@@ -58,8 +58,9 @@ static void stage_line(const struct plan *plan, const struct summary *all, int s
     }
     CHECK(slowest); /* every stage has a rank */
     idle = slowest->elapsed_ns > slowest->compute_ns ? slowest->elapsed_ns - slowest->compute_ns : 0;
-    text_add(out, "  stage %-3d %3d rank%s  compute %6.2f s  wait %6.2f s  bubble %4.1f %%  %" PRIu64 " waves, %" PRIu64
-                  " rows\n",
+    text_add(out,
+             "  stage %-3d %3d rank%s  compute %6.2f s  wait %6.2f s  bubble %4.1f %%  %" PRIu64 " waves, %" PRIu64
+             " rows\n",
              stage, ranks, ranks == 1 ? " " : "s", (double)slowest->compute_ns / 1e9, (double)slowest->wait_ns / 1e9,
              percent(idle, slowest->elapsed_ns), slowest->waves, slowest->rows);
 }
@@ -97,8 +98,9 @@ void summary_text(const struct plan *plan, const struct summary *all, const stru
         checked += all[rank].frames_checked;
         bytes += all[rank].bytes_sent;
     }
-    text_add(out, "%" PRIu64 " tokens from %" PRIu64 " prompt tokens in %.2f s: %.1f tokens/s, first token after %.0f ms"
-                  " (mean), %" PRIu64 " steps\n",
+    text_add(out,
+             "%" PRIu64 " tokens from %" PRIu64 " prompt tokens in %.2f s: %.1f tokens/s, first token after %.0f ms"
+             " (mean), %" PRIu64 " steps\n",
              totals->tokens, totals->prompt_tokens, (double)elapsed / 1e9,
              elapsed ? 1e9 * (double)totals->tokens / (double)elapsed : 0.0, (double)totals->first_token_ns / 1e6,
              all[0].steps);

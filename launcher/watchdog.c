@@ -27,22 +27,35 @@ struct watchdog {
     char tag[96];
     watchdog_explain *explain;
     void *explain_context;
+    watchdog_words *words;
+    void *words_context;
 };
 
 /* How long one that says nothing outlives its phase, so that the one that speaks is not ended by the starter before. */
 #define SILENT_NS (600 * NS_PER_MS)
 
-static void bark(struct watchdog *watchdog)
+static void say(const struct watchdog *watchdog, const struct text *why)
 {
     double seconds = (double)(clock_ns() - watchdog->armed_ns) / (double)NS_PER_S;
+    bool limited = watchdog->limit[0];
+    char line[2048];
 
+    (void)snprintf(line, sizeof line, "%s has not ended within %.1f s%s%s%s: %s%sthis process ends", watchdog->phase,
+                   seconds, limited ? " (" : "", watchdog->limit, limited ? ")" : "", text_string(why),
+                   why->length ? "; " : "");
+    if (watchdog->words)
+        watchdog->words(watchdog->words_context, line);
+    else
+        log_error("%s", line);
+}
+
+static void bark(struct watchdog *watchdog)
+{
     struct text why = {0};
 
     log_set_tag(watchdog->tag);
     if (!watchdog->explain || watchdog->explain(watchdog->explain_context, &why))
-        log_error("%s has not ended within %.1f s%s%s%s: %s%sthis process ends", watchdog->phase, seconds,
-                  watchdog->limit[0] ? " (" : "", watchdog->limit, watchdog->limit[0] ? ")" : "", text_string(&why),
-                  why.length ? "; " : "");
+        say(watchdog, &why);
     else
         clock_sleep_ns(SILENT_NS);
     _exit(status_exit_code(STATUS_TIMEOUT));
@@ -127,6 +140,14 @@ void watchdog_arm(struct watchdog *watchdog, uint64_t deadline_ns, const char *p
     (void)snprintf(watchdog->limit, sizeof watchdog->limit, "%s", limit ? limit : "");
     (void)snprintf(watchdog->tag, sizeof watchdog->tag, "%s", log_tag());
     (void)pthread_cond_signal(&watchdog->changed);
+    (void)pthread_mutex_unlock(&watchdog->lock);
+}
+
+void watchdog_speak(struct watchdog *watchdog, watchdog_words *words, void *context)
+{
+    (void)pthread_mutex_lock(&watchdog->lock);
+    watchdog->words = words;
+    watchdog->words_context = context;
     (void)pthread_mutex_unlock(&watchdog->lock);
 }
 

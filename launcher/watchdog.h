@@ -11,6 +11,9 @@
 
 struct watchdog;
 
+/* Say why the process ends, in its stead: it ends as soon as this returns. */
+typedef void watchdog_words(void *context, const char *text);
+
 /* Add why a phase overstays.  False: another process says it; this one ends without a word, and later. */
 typedef bool watchdog_explain(void *context, struct text *out);
 
@@ -19,8 +22,11 @@ enum status watchdog_create(struct watchdog **ret, struct error *err);
 /* Join and free.  NULL is allowed. */
 void watchdog_destroy(struct watchdog *watchdog);
 
-/* The process must leave phase ("MPI_Init", "loading") by deadline_ns on the monotonic clock: else one line to
- * stderr, tagged with the caller's log tag, and the process ends with code 7.  Replaces what was armed before.
+/* Who says what a phase that overstays is; NULL, as at the start: one line to standard error.  context is borrowed. */
+void watchdog_speak(struct watchdog *watchdog, watchdog_words *words, void *context);
+
+/* The process must leave phase ("MPI_Init", "loading") by deadline_ns on the monotonic clock: else that is said,
+ * tagged with the caller's log tag, and the process ends with code 7.  Replaces what was armed before.
  * limit names the key that set the deadline ("communication.startup_timeout"); NULL: none. */
 void watchdog_arm(struct watchdog *watchdog, uint64_t deadline_ns, const char *phase, const char *limit);
 /* Ask explain (context is borrowed) when the phase armed now overstays; until the next call, or the next

@@ -136,10 +136,15 @@ START_TEST(the_first_cause_stays)
     struct cause second = {.status = STATUS_TIMEOUT, .rank = 1, .reporter = 0, .text = "later"};
     char bytes[1024] = "";
     char path[128];
+    bool printed = false;
     int file;
 
-    ck_assert_int_eq(cause_save(folder, &first, "barrier on world/0", NULL), STATUS_OK);
-    ck_assert_int_eq(cause_save(folder, &second, NULL, NULL), STATUS_OK);
+    ck_assert_int_eq(cause_save(folder, &first, "barrier on world/0", &printed, NULL), STATUS_OK);
+    ck_assert(printed);
+    ck_assert_int_eq(cause_save(folder, &second, NULL, &printed, NULL), STATUS_OK);
+    ck_assert(!printed);
+    ck_assert_int_eq(cause_save("/nonexistent", &second, NULL, &printed, NULL), STATUS_STORAGE);
+    ck_assert(printed);
     (void)snprintf(path, sizeof path, "%s/cause.json", folder);
     file = open(path, O_RDONLY);
     ck_assert_int_gt(read(file, bytes, sizeof bytes - 1), 0);

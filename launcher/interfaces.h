@@ -1,0 +1,12 @@
+/* The network interfaces of this host. */
+#ifndef LAUNCHER_INTERFACES_H
+#define LAUNCHER_INTERFACES_H
+
+#include "base/status.h"
+
+/* Does this host have what communication.interface asks for: names ("eth0") or networks ("10.0.0.0/24"), separated by
+ * commas?  MPI itself would fall back or hang without a word.  Local.
+ * STATUS_ENVIRONMENT names the part that is missing, the host and the interfaces that it has. */
+enum status interfaces_check(const char *wanted, struct error *err);
+
+#endif
