@@ -94,8 +94,8 @@ enum status session_check(struct session *session, struct error *err);
  * In a world of several ranks "rank R: " is put in front of the sentence. */
 void session_fail(struct session *session, enum status st, const char *why);
 
-/* What later collectives agree on before their payload may be used.  Local; every rank makes the same change between the
- * same two operations. */
+/* What later collectives agree on before their payload may be used.  Local; every rank makes the same change between
+ * the same two operations. */
 void session_set_checks(struct session *session, enum checks checks);
 
 /* Call with the session's transport while no other thread can be inside it: for the transport's own calls beside the

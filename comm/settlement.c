@@ -2,10 +2,10 @@
  *
  * Every rank claims the best cause that it knows (cause_compare), with the lowest rank known to take part, and claims
  * again whenever it learns better.  In a small world a rank is sure once it has heard from everybody; else it counts
- * who has not come within 2 s as lost.  Then the lowest rank that takes part speaks and sends its verdict, in this order:
- * as soon as one process has left, the starter ends the others.  They take the verdict, and only when none comes within
- * a further second their own claim.  No rank originates a cause while it settles, so the best of all claims is the same
- * wherever they have all arrived; the verdict covers the rest. */
+ * who has not come within 2 s as lost.  Then the lowest rank that takes part speaks and sends its verdict, in this
+ * order: as soon as one process has left, the starter ends the others.  They take the verdict, and only when none comes
+ * within a further second their own claim.  No rank originates a cause while it settles, so the best of all claims is
+ * the same wherever they have all arrived; the verdict covers the rest. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -253,6 +253,7 @@ static void report_words(const struct watch *watch)
     struct cause cause = {.status = (enum status)atomic_load(&shared->words_status)};
     struct starter starter;
     char line[1200];
+    char tag[96];
 
     if (cause.status == STATUS_OK)
         return;
@@ -263,7 +264,10 @@ static void report_words(const struct watch *watch)
     cause.reporter = cause.rank;
     (void)snprintf(cause.text, sizeof cause.text, "rank %d on %s: %s", cause.rank, starter.host, shared->words);
     (void)snprintf(line, sizeof line, "%s: %s", status_name(cause.status), shared->words);
-    log_set_tag(shared->tag);
+    (void)snprintf(tag, sizeof tag, "%s", shared->tag);
+    if (!tag[0] && atomic_load(&shared->set)) /* said by a thread without one */
+        (void)snprintf(tag, sizeof tag, "rank %d/%d", shared->rank, shared->size);
+    log_set_tag(tag);
     tell(watch, &cause, NULL, line);
 }
 

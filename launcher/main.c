@@ -42,11 +42,9 @@ static const struct command *find(const char *name)
     return NULL;
 }
 
-/* Of several ranks one says it. */
 static void usage(FILE *out)
 {
-    if (!starter_speaks())
-        return;
+    starter_yield();
     (void)fprintf(out, "usage: ferry COMMAND [OPTION...] [ARGUMENT]\n\n"
                        "Launches one model across many processes and proves every hand-over.\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
@@ -66,8 +64,7 @@ static int unknown_command(const char *name)
     for (int i = 0; i < COMMAND_COUNT; i++)
         names[i] = commands[i].name;
     nearest = topology_nearest(name, names, COMMAND_COUNT);
-    if (!starter_speaks())
-        return status_exit_code(STATUS_USAGE);
+    starter_yield();
     if (nearest)
         log_error("usage: no command '%s'; did you mean '%s'?", name, nearest);
     else
@@ -82,6 +79,8 @@ static int help_command(int argc, char **argv)
 
     if (argc > 1 && !command)
         return unknown_command(argv[1]);
+    if (!starter_speaks())
+        return 0;
     if (!command || command->run == help_command || command->run == version_command) {
         usage(stdout);
         return 0;

@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/status.h"
@@ -119,43 +121,76 @@ static error_t parse_inspect(int key, char *text, struct argp_state *state)
     }
 }
 
-/* What argp would print goes nowhere: of several ranks one says it for all.  The old streams in saved [2]; -1: as they
- * were. */
-static void mute(int *saved)
-{
-    int nowhere = starter_speaks() ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+/* What argp prints on a rank above 0, until it is known whether rank 0 says the same. */
+struct captured {
+    bool parsed; /* argp has come back */
+    int file;
+    int saved[2]; /* standard output and error as they were */
+};
 
-    saved[0] = nowhere < 0 ? -1 : fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
-    saved[1] = nowhere < 0 ? -1 : fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
-    if (nowhere < 0)
-        return;
-    (void)dup2(nowhere, STDOUT_FILENO);
-    (void)dup2(nowhere, STDERR_FILENO);
-    close(nowhere);
+static void restore(const struct captured *captured)
+{
+    (void)dup2(captured->saved[0], STDOUT_FILENO);
+    (void)dup2(captured->saved[1], STDERR_FILENO);
 }
 
-static void unmute(const int *saved)
+/* argp ends the process.  A mistake that all ranks have made is told by rank 0, and the starter ends the others while
+ * they wait; one of this rank alone is told after that.  Help is told by rank 0. */
+static void tell_captured(int code, void *context)
 {
-    for (int i = 0; i < 2; i++) {
-        if (saved[i] < 0)
-            continue;
-        (void)dup2(saved[i], i ? STDERR_FILENO : STDOUT_FILENO);
-        close(saved[i]);
+    const struct captured *captured = context;
+    char bytes[4096];
+    ssize_t count;
+
+    if (captured->parsed || !code)
+        return;
+    (void)fflush(NULL);
+    restore(captured);
+    starter_yield();
+    if (lseek(captured->file, 0, SEEK_SET))
+        return;
+    while ((count = read(captured->file, bytes, sizeof bytes)) > 0) {
+        if (write(STDERR_FILENO, bytes, (size_t)count) < 0)
+            return;
     }
+}
+
+/* NULL: everything stays as it is. */
+static struct captured *capture(void)
+{
+    struct captured *captured = starter_speaks() ? NULL : calloc(1, sizeof *captured);
+
+    if (!captured)
+        return NULL;
+    captured->file = memfd_create("usage", MFD_CLOEXEC);
+    captured->saved[0] = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    captured->saved[1] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (captured->file < 0 || captured->saved[0] < 0 || captured->saved[1] < 0 || on_exit(tell_captured, captured)) {
+        free(captured);
+        return NULL;
+    }
+    (void)dup2(captured->file, STDOUT_FILENO);
+    (void)dup2(captured->file, STDERR_FILENO);
+    return captured;
 }
 
 int options_parse(const struct argp *argp, char *name, int argc, char **argv, void *options)
 {
+    struct captured *captured = capture();
     char *old = argv[0];
-    int saved[2];
     error_t code;
 
-    mute(saved);
     argv[0] = name;
     argp_err_exit_status = status_exit_code(STATUS_USAGE);
     code = argp_parse(argp, argc, argv, 0, NULL, options);
     argv[0] = old;
-    unmute(saved);
+    if (captured) { /* read by the exit's handler, so it lives as long as the process */
+        captured->parsed = true;
+        restore(captured);
+        close(captured->saved[0]);
+        close(captured->saved[1]);
+        close(captured->file);
+    }
     return code ? status_exit_code(STATUS_USAGE) : -1;
 }
 

@@ -23,9 +23,9 @@ struct inspect_options {
 
 struct argp;
 
-/* argp takes the program's name ("ferry plan") from argv[0]; it prints help and errors and ends the process itself,
- * except under a starter that has given this process a rank above 0: then it only ends.  Returns -1 to go on, else the
- * process's exit code. */
+/* argp takes the program's name ("ferry plan") from argv[0]; it prints help and errors and ends the process itself.
+ * Under a starter help is rank 0's, and so is a mistake that all ranks have made: the others wait before they tell it.
+ * Returns -1 to go on, else the process's exit code. */
 int options_parse(const struct argp *argp, char *name, int argc, char **argv, void *options);
 
 /* Parse argv (argv[0] is the command's name).  Prints help or a usage error itself.

@@ -1,4 +1,4 @@
-/* One small file a rank, read only when something is wrong. */
+/* One small file a rank, its host and the number of ranks, read only when something is wrong. */
 #include "launcher/roll_call.h"
 
 #include <fcntl.h>
@@ -16,6 +16,7 @@ static void file_of(const struct roll_call *call, int rank, char *path)
 void roll_call_answer(struct roll_call *call, const char *folder, const struct starter *starter)
 {
     char path[PATH_BYTES];
+    char line[128];
     int file;
 
     *call = (struct roll_call){
@@ -26,7 +27,8 @@ void roll_call_answer(struct roll_call *call, const char *folder, const struct s
     (void)snprintf(call->folder, sizeof call->folder, "%s", folder);
     file_of(call, call->rank, path);
     file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (file < 0 || write(file, call->host, strlen(call->host)) < 0)
+    (void)snprintf(line, sizeof line, "%s\n%d\n", call->host, call->size);
+    if (file < 0 || write(file, line, strlen(line)) < 0)
         call->folder[0] = '\0';
     if (file >= 0)
         close(file);
@@ -47,7 +49,7 @@ void roll_call_end(struct roll_call *call)
 static bool has_come(const struct roll_call *call, int rank, bool *ret_elsewhere)
 {
     char path[PATH_BYTES];
-    char host[sizeof call->host] = "";
+    char line[128] = "";
     int file;
     ssize_t length;
 
@@ -55,9 +57,10 @@ static bool has_come(const struct roll_call *call, int rank, bool *ret_elsewhere
     file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return false;
-    length = read(file, host, sizeof host - 1);
+    length = read(file, line, sizeof line - 1);
     close(file);
-    *ret_elsewhere = length > 0 && strcmp(host, call->host) != 0;
+    line[strcspn(line, "\n")] = '\0';
+    *ret_elsewhere = length > 0 && strcmp(line, call->host) != 0;
     return true;
 }
 

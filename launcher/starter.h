@@ -22,9 +22,13 @@ struct starter {
 /* Read the environment.  Local, never fails. */
 void starter_read(struct starter *ret);
 
-/* Is this the process that speaks where all ranks would say the same (a usage error, --help)?  Rank 0, or one that has
+/* Is this the process that speaks where all ranks would say the same (--help)?  Rank 0, or one that has
  * no rank. */
 bool starter_speaks(void);
+
+/* Let rank 0 say first what all ranks may have to say: its end ends the job, this process too.  Comes back after a
+ * moment on a rank that is still wanted, at once where starter_speaks. */
+void starter_yield(void);
 
 /* sched_getaffinity, or a test's stand-in. */
 typedef int affinity_get(pid_t pid, size_t bytes, cpu_set_t *set);
