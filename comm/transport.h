@@ -22,10 +22,10 @@ struct work;    /* one posted send or receive */
 struct message; /* one matched incoming message, not yet received */
 
 struct transport_options {
-    bool program_owns_mpi;      /* the caller initialised MPI */
+    bool program_owns_mpi; /* the caller initialised MPI */
     uint64_t startup_timeout_ns;
-    uint64_t timeout_ns;        /* of a clean close: how long it waits for the last rank; 0: startup_timeout_ns */
-    const char *interface;      /* for traffic between hosts; NULL: the transport's choice */
+    uint64_t timeout_ns;   /* of a clean close: the last rank is waited for a little longer; 0: startup_timeout_ns */
+    const char *interface; /* for traffic between hosts; NULL: the transport's choice */
 };
 
 struct transport_ops {
@@ -35,8 +35,9 @@ struct transport_ops {
 
     /* Required.  Collective, blocks.  Start the transport. */
     enum status (*open)(const struct transport_options *options, struct transport **ret, struct error *err);
-    /* Required.  clean: every rank gets here after a good run (collective, blocks, at most timeout_ns: then it leaves
-     * what others may still use as it is); otherwise release what can be released without waiting for anybody. */
+    /* Required.  clean: every rank gets here after a good run (collective, blocks, a little longer than timeout_ns:
+     * then it leaves what others may still use as it is); otherwise release what can be released without waiting for
+     * anybody. */
     void (*close)(struct transport *transport, bool clean);
 
     int (*rank)(const struct transport *transport);

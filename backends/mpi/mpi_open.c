@@ -1,6 +1,6 @@
 /* Start and end.  MPI_Init, the duplication of the world, the barrier of a clean end and MPI_Finalize are the only
- * calls here that wait; the barrier has a deadline, the caller's watchdog bounds the others.  After a failure MPI_Finalize would hang and is not called:
- * then everything that MPI may still read is left as it is. */
+ * calls here that wait; the barrier has a deadline, the caller's watchdog bounds the others.  After a failure
+ * MPI_Finalize would hang and is not called: then everything that MPI may still read is left as it is. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,9 @@
 #include "backends/mpi/mpi_errors.h"
 #include "backends/mpi/mpi_private.h"
 #include "base/clock.h"
+
+/* A rank that came to the end too early leaves after those that miss it have had their say. */
+#define CLOSE_SLACK_NS (8 * NS_PER_S)
 
 static const char *level_name(int level)
 {
@@ -142,7 +145,7 @@ enum status mpi_open(const struct transport_options *options, struct transport *
     (void)MPI_Comm_rank(transport->payload, &transport->rank);
     (void)MPI_Comm_size(transport->payload, &transport->size);
     transport->max_tag = max_tag(transport->payload);
-    transport->close_ns = options->timeout_ns ? options->timeout_ns : options->startup_timeout_ns;
+    transport->close_ns = (options->timeout_ns ? options->timeout_ns : options->startup_timeout_ns) + CLOSE_SLACK_NS;
     describe(transport);
     *ret = transport;
     return STATUS_OK;
