@@ -1,54 +1,16 @@
 /* Sum of small tensors in large groups: up the balanced tree over member order, then down again.
  *
- * 2 ceil(log2 n) rounds, at most one message of the whole tensor a member and round.  A node of the tree is a range of
- * members; its first member adds the right half's sum to the left half's.  f16 and bf16 travel as f32 on the way up
- * and are rounded once, at the root.  Nothing comes down before every member has gone up and was compared, so the vote
- * is folded in. */
+ * 2 ceil(log2 n) rounds, at most one message of the whole tensor a member and round.  A node's first member
+ * adds the right half's sum to the left half's.  f16 and bf16 travel as f32 on the way up and are rounded once, at the
+ * root.  Nothing comes down before every member has gone up and was compared, so the vote is folded in; it goes up the
+ * same tree as vote_tree, so that members with other operations meet. */
 #include "comm/collective.h"
 
 #include <string.h>
 
 #include "base/size.h"
+#include "comm/member_tree.h"
 #include "comm/reduce.h"
-
-static int depth_of(int size)
-{
-    int depth = 0;
-
-    while ((1 << depth) < size)
-        depth++;
-    return depth;
-}
-
-/* Where this member stands in the node of the tree at a depth: the first of the left or of the right half. */
-struct place {
-    bool leads;   /* it is the node's first member */
-    bool follows; /* it is the first member of the right half */
-    int other;    /* the first member of the other half */
-};
-
-static struct place place_at(const struct collective *work, int depth)
-{
-    struct place place = {false, false, -1};
-    int low = 0;
-    int high = work->size;
-
-    for (int d = 0; high - low > 1; d++) {
-        int mid = low + (high - low + 1) / 2;
-
-        if (d == depth) {
-            place.leads = work->rank == low;
-            place.follows = work->rank == mid;
-            place.other = place.leads ? mid : low;
-            return place;
-        }
-        if (work->rank < mid)
-            high = mid;
-        else
-            low = mid;
-    }
-    return place;
-}
 
 static size_t element_count(const struct collective *work)
 {
@@ -59,9 +21,8 @@ static struct part tree_part(const struct collective *work, bool up)
 {
     struct part part = collective_part(work);
 
-    if (up)
-        part.dtype = reduce_partial(work->dtype);
-    part.bytes = element_count(work) * dtype_bytes(part.dtype);
+    /* The header says what is summed, not what partial sums travel as: f16 here and f32 there must differ. */
+    part.bytes = element_count(work) * dtype_bytes(up ? reduce_partial(work->dtype) : work->dtype);
     return part;
 }
 
@@ -77,9 +38,9 @@ static enum status start(struct collective *work, struct error *err)
 
 static enum status begin(struct collective *work, int round, bool *ret_more, struct error *err)
 {
-    int depth = depth_of(work->size);
+    int depth = tree_depth(work->size);
     bool up = round < depth;
-    struct place place = place_at(work, up ? depth - 1 - round : round - depth);
+    struct tree_place place = tree_round(work->size, work->rank, round);
     struct part part = tree_part(work, up);
     unsigned char *payload = NULL;
     enum status st = STATUS_OK;
@@ -103,7 +64,7 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
 
 static enum status end(struct collective *work, int round, struct error *err)
 {
-    int depth = depth_of(work->size);
+    int depth = tree_depth(work->size);
     const unsigned char *came = work->receive_count ? work->receives[0].payload : NULL;
 
     (void)err;

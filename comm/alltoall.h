@@ -15,6 +15,10 @@ void alltoall_put_rows(const struct collective *work, unsigned char *bytes);
 /* rows [size]: does every pair agree?  STATUS_MISMATCH names the first that does not. */
 enum status alltoall_check_matrix(const struct collective *work, const unsigned char *rows, struct error *err);
 
+/* The same between this member and another, that sends us sends extents and expects expects from us. */
+enum status alltoall_check_pair(const struct collective *work, int member, uint64_t sends, uint64_t expects,
+                                struct error *err);
+
 /* What a member sends to itself. */
 enum status alltoall_keep_own(struct collective *work, struct error *err);
 

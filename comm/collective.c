@@ -4,11 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "comm/staging.h"
+
+enum { HEARING_MS = 100 }; /* of a member's other header, until the cause is told without those not heard */
 
 struct part collective_part(const struct collective *work)
 {
-    return (struct part){.dtype = work->dtype, .shape = work->shape};
+    return (struct part){.dtype = work->dtype, .shape = work->shape, .receive_count = work->extent};
 }
 
 static void fill_frame(const struct collective *work, const struct part *part, struct frame *frame)
@@ -17,13 +20,14 @@ static void fill_frame(const struct collective *work, const struct part *part, s
                             .object_id = work->group->spec.id,
                             .operation = work->completion.operation,
                             .round = (uint32_t)work->round | (work->voting ? UINT32_C(1) << 31 : 0),
-                            .root = (uint32_t)work->root,
+                            .root_or_axis = (uint32_t)(work->root + work->axis),
                             .sequence = work->completion.sequence,
                             .send_count = part->send_count,
                             .receive_count = part->receive_count,
                             .schema_digest = work->count_digest,
                             .dtype = part->dtype,
-                            .shape = part->shape};
+                            .shape = part->shape,
+                            .role = work->counts[0] ? work->counts : NULL};
 }
 
 /* Room for one more message of the round. */
@@ -102,6 +106,7 @@ enum status collective_receive(struct collective *work, int member, const struct
     fill_frame(work, part, &receive->frame);
     receive->tag = work->group->spec.id;
     receive->peer = work->group->spec.members[member];
+    receive->keep_other = true;
     receive->sizes_only = work->completion.session->options.checks == CHECKS_OFF;
     receive->lane = &work->group->lane;
     receive->payload = staging_take(work->completion.session->staging, part->bytes);
@@ -137,11 +142,27 @@ static void clear_round(struct collective *work)
     work->open = false;
 }
 
+/* A member disagrees: wait a little for the others' headers, so that the cause names everybody. */
+static enum status disagree(struct collective *work, struct error *err)
+{
+    uint64_t now = clock_ns();
+    bool all = true;
+
+    for (int i = 0; i < work->receive_count; i++)
+        all = all && work->receives[i].over;
+    if (!work->disagreed_ns)
+        work->disagreed_ns = now;
+    if (!all && now - work->disagreed_ns < HEARING_MS * NS_PER_MS)
+        return STATUS_OK;
+    return collective_disagree(work, err);
+}
+
 /* Has the round ended?  Receives of one peer are taken in order; those of different peers in any. */
 static enum status move_round(struct collective *work, bool *ret, struct error *err)
 {
     struct session *session = work->completion.session;
     enum status st = STATUS_OK;
+    bool other = false;
 
     *ret = true;
     for (int i = 0; i < work->send_count; i++) {
@@ -151,14 +172,16 @@ static enum status move_round(struct collective *work, bool *ret, struct error *
         *ret = *ret && work->sends[i].over;
     }
     for (int i = 0; i < work->receive_count; i++) {
-        if (work->receives[i].over)
-            continue;
-        st = framed_receive_step(&work->receives[i], session, err);
+        struct framed_receive *receive = &work->receives[i];
+
+        if (!receive->over)
+            st = framed_receive_step(receive, session, err);
         if (st != STATUS_OK)
             return st;
-        *ret = *ret && work->receives[i].over;
+        other = other || receive->other;
+        *ret = *ret && receive->over && !receive->other;
     }
-    return STATUS_OK;
+    return other ? disagree(work, err) : STATUS_OK;
 }
 
 static enum status step(struct completion *completion, bool *ret_over, struct error *err)

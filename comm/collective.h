@@ -37,7 +37,10 @@ struct collective {
     struct shape shape; /* what all members agree on: of the sum, of the gathered whole, of one broadcast tensor */
     int axis;
     int root;
-    uint64_t count_digest; /* of the counts that all members agree on */
+    uint64_t extent;                   /* of a gather: the whole along the axis */
+    uint64_t count_digest;             /* of the counts that all members of a gather agree on */
+    char counts[ROUTE_ROLE_BYTES + 1]; /* of an uneven gather, "3,0,2"; empty where they are too many for a header */
+    uint64_t disagreed_ns;             /* when a member's other header came first; 0: never */
     struct slab send_slab;
     struct slab recv_slab;
     struct layout from; /* recv along the axis, by member */
@@ -69,7 +72,7 @@ struct part {
     size_t bytes;
 };
 
-/* A part that carries the collective's own dtype and shape, and nothing. */
+/* A part that carries the collective's own dtype, shape and gathered extent, and nothing. */
 struct part collective_part(const struct collective *work);
 
 /* Send one payload to members [count]; *ret is where the caller writes its bytes before begin returns. */
@@ -80,6 +83,12 @@ enum status collective_send_all(struct collective *work, const struct part *part
                                 struct error *err);
 /* Expect one payload from a member, at most one of each a round.  Receives keep the order of these calls. */
 enum status collective_receive(struct collective *work, int member, const struct part *part, struct error *err);
+
+/* Some member of this round sent another header than it should: say who was called with what.  STATUS_MISMATCH. */
+enum status collective_disagree(const struct collective *work, struct error *err);
+
+/* What a member was called with, in words: "all_gather_uneven f32[8,2] axis 0 counts 2,3,1,2". */
+void collective_describe(struct text *out, const struct frame *frame);
 
 /* scratch of this size, for the whole work. */
 enum status collective_scratch(struct collective *work, size_t bytes, struct error *err);
@@ -95,10 +104,10 @@ extern const struct algorithm gather_doubling;
 extern const struct algorithm gather_ring;
 extern const struct algorithm alltoall_direct;
 extern const struct algorithm alltoall_pairwise;
-extern const struct algorithm alltoall_vote;
 extern const struct algorithm broadcast_direct;
 extern const struct algorithm broadcast_tree;
 extern const struct algorithm agreement_dissemination;
+extern const struct algorithm vote_direct;
 extern const struct algorithm vote_tree;
 
 #endif

@@ -86,7 +86,7 @@ static const struct field {
     {"payload bytes", AT_PAYLOAD_BYTES, 8, FORM_NUMBER},
     {"payload checksum", AT_PAYLOAD_CHECKSUM, 8, FORM_HEX},
     {"role length", AT_ROLE_BYTES, 4, FORM_NUMBER},
-    {"root", AT_ROOT, 4, FORM_NUMBER},
+    {"root or axis", AT_ROOT, 4, FORM_NUMBER},
 };
 
 static size_t role_bytes(const struct frame *frame)
@@ -138,7 +138,7 @@ void frame_encode(const struct frame *frame, unsigned char *bytes)
     put_u64(bytes + AT_PAYLOAD_BYTES, frame->payload_bytes);
     put_u64(bytes + AT_PAYLOAD_CHECKSUM, frame->payload_checksum);
     put_u32(bytes + AT_ROLE_BYTES, (uint32_t)role);
-    put_u32(bytes + AT_ROOT, frame->root);
+    put_u32(bytes + AT_ROOT, frame->root_or_axis);
     if (role)
         memcpy(bytes + AT_ROLE, frame->role, role);
     frame_seal(bytes, all);
@@ -258,6 +258,55 @@ bool frame_compare(const unsigned char *expected, size_t expected_bytes, const u
         compare_field(&checksum, expected, got, differences);
     }
     return false;
+}
+
+/* Is it a header, whole, whose checksum its sender computed over these very bytes? */
+static bool is_sealed(const unsigned char *bytes, size_t count)
+{
+    unsigned char copy[FRAME_MAX_BYTES];
+    size_t header;
+
+    if (count < FRAME_MIN_BYTES || get_u32(bytes + AT_MAGIC) != FRAME_MAGIC ||
+        get_u16(bytes + AT_VERSION) != FRAME_VERSION)
+        return false;
+    header = get_u32(bytes + AT_HEADER_BYTES);
+    if (header < FRAME_MIN_BYTES || header > FRAME_MAX_BYTES || header > count)
+        return false;
+    memcpy(copy, bytes, header);
+    frame_seal(copy, header);
+    return !memcmp(copy, bytes, header) && get_u16(bytes + AT_NDIM) <= TENSOR_MAX_NDIM;
+}
+
+bool frame_read(const unsigned char *bytes, size_t count, struct frame *ret, char *role)
+{
+    if (!is_sealed(bytes, count))
+        return false;
+    *ret = (struct frame){.flags = get_u16(bytes + AT_FLAGS),
+                          .kind = (enum frame_kind)get_u32(bytes + AT_KIND),
+                          .session_digest = get_u64(bytes + AT_SESSION_DIGEST),
+                          .object_id = get_u32(bytes + AT_OBJECT_ID),
+                          .operation = (enum operation)get_u32(bytes + AT_OPERATION),
+                          .from = get_u32(bytes + AT_FROM),
+                          .round = get_u32(bytes + AT_ROUND),
+                          .piece = get_u32(bytes + AT_PIECE),
+                          .piece_count = get_u32(bytes + AT_PIECE_COUNT),
+                          .root_or_axis = get_u32(bytes + AT_ROOT),
+                          .sequence = get_u64(bytes + AT_SEQUENCE),
+                          .epoch = get_u64(bytes + AT_EPOCH),
+                          .send_count = get_u64(bytes + AT_SEND_COUNT),
+                          .receive_count = get_u64(bytes + AT_RECEIVE_COUNT),
+                          .schema_digest = get_u64(bytes + AT_SCHEMA_DIGEST),
+                          .role_ordinal = get_u16(bytes + AT_ROLE_ORDINAL),
+                          .role_count = get_u16(bytes + AT_ROLE_COUNT),
+                          .dtype = (enum dtype)get_u16(bytes + AT_DTYPE),
+                          .shape.ndim = get_u16(bytes + AT_NDIM),
+                          .payload_bytes = get_u64(bytes + AT_PAYLOAD_BYTES),
+                          .payload_checksum = get_u64(bytes + AT_PAYLOAD_CHECKSUM),
+                          .role = role};
+    for (int i = 0; i < ret->shape.ndim; i++)
+        ret->shape.dim[i] = get_u64(bytes + AT_EXTENT + 8 * i);
+    role_text(bytes, get_u32(bytes + AT_HEADER_BYTES) - AT_ROLE, role);
+    return true;
 }
 
 uint64_t frame_sequence(const unsigned char *bytes)

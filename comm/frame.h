@@ -38,7 +38,7 @@ struct frame {
     uint32_t round; /* of a collective's algorithm */
     uint32_t piece; /* a payload above the transport's limit travels in pieces, each a frame */
     uint32_t piece_count;
-    uint32_t root; /* member index, of a broadcast */
+    uint32_t root_or_axis; /* member index of a broadcast's root; axis of a gather or an all-to-all */
     uint64_t sequence;
     uint64_t epoch;
     uint64_t send_count; /* the pair's counts along the axis, as the sender sees them */
@@ -50,7 +50,7 @@ struct frame {
     struct shape shape;
     uint64_t payload_bytes;    /* of this piece */
     uint64_t payload_checksum; /* XXH3-64; 0 without FRAME_PAYLOAD_CHECKED */
-    const char *role;
+    const char *role;          /* a route's tensor; of an uneven gather its counts, "3,0,2" */
 };
 
 /* Header bytes on the wire: a multiple of FRAME_ALIGN, FRAME_MIN_BYTES to FRAME_MAX_BYTES. */
@@ -67,6 +67,11 @@ void frame_seal(unsigned char *bytes, size_t header_bytes);
  * when nothing else differs.  Reads at most got_bytes of got, which may be shorter or longer than expected. */
 bool frame_compare(const unsigned char *expected, size_t expected_bytes, const unsigned char *got, size_t got_bytes,
                    struct text *differences);
+
+/* What a message's header says, to name it: false when these bytes are no header that its sender has sealed.  role
+ * [ROUTE_ROLE_BYTES + 1] gets the role's name with bytes that cannot be printed replaced; ret->role is role.  Numbers
+ * are as they came, but ndim, which is at most TENSOR_MAX_NDIM. */
+bool frame_read(const unsigned char *bytes, size_t count, struct frame *ret, char *role);
 
 /* Two facts that a caller may look at before (or without) comparing: to name them, or to take an open epoch. */
 uint64_t frame_sequence(const unsigned char *bytes);

@@ -255,6 +255,27 @@ static void expect(struct framed_receive *receive, struct session *session, cons
     frame_encode(frame, expected);
 }
 
+/* Not the expected header.  One that its sender meant as it is, for this group, is kept where the caller asked so. */
+static enum status refuse_or_keep(struct framed_receive *receive, const struct session *session,
+                                  const unsigned char *got, const struct text *what, struct error *err)
+{
+    struct frame frame;
+    char role[ROUTE_ROLE_BYTES + 1];
+    size_t bytes = receive->message_bytes < sizeof receive->saved ? receive->message_bytes : sizeof receive->saved;
+    struct error refusal = {0};
+
+    if (!receive->keep_other || !frame_read(got, receive->message_bytes, &frame, role) ||
+        frame.kind != receive->frame.kind || frame.session_digest != session->digest ||
+        frame.object_id != receive->frame.object_id || frame.from != (uint32_t)receive->peer)
+        return refuse(receive, session, text_string(what), err);
+    (void)refuse(receive, session, text_string(what), &refusal);
+    receive->refusal = strdup(refusal.text);
+    memset(receive->saved, 0, sizeof receive->saved);
+    memcpy(receive->saved, got, bytes);
+    receive->other = receive->over = true;
+    return STATUS_OK;
+}
+
 /* A message of another size: every field that it got wrong, or at least its size. */
 static enum status refuse_size(struct framed_receive *receive, struct session *session, struct error *err)
 {
@@ -268,7 +289,7 @@ static enum status refuse_size(struct framed_receive *receive, struct session *s
              receive->message_bytes);
     if (receive->message_bytes >= FRAME_MIN_BYTES)
         (void)frame_compare(expected, header, receive->scratch, receive->message_bytes, &what);
-    st = refuse(receive, session, text_string(&what), err);
+    st = refuse_or_keep(receive, session, receive->scratch, &what, err);
     text_done(&what);
     return st;
 }
@@ -293,7 +314,7 @@ static enum status check(struct framed_receive *receive, struct session *session
     session->counters.frames_checked++;
     if (frame_compare(expected, header, got, receive->message_bytes, &what))
         return STATUS_OK;
-    st = refuse(receive, session, text_string(&what), err);
+    st = refuse_or_keep(receive, session, got, &what, err);
     text_done(&what);
     return st;
 }
@@ -318,7 +339,7 @@ enum status framed_receive_step(struct framed_receive *receive, struct session *
         session->counters.bytes_received += receive->message_bytes;
         session_moved(session);
         st = check(receive, session, err);
-        if (st != STATUS_OK)
+        if (st != STATUS_OK || receive->other)
             return st;
         memcpy(receive->payload + receive->done_bytes - frame_bytes(&receive->frame), receive->saved,
                frame_bytes(&receive->frame));
@@ -336,5 +357,7 @@ bool framed_receive_let_go(struct framed_receive *receive, struct session *sessi
 void framed_receive_done(struct framed_receive *receive)
 {
     free(receive->scratch);
+    free(receive->refusal);
     receive->scratch = NULL;
+    receive->refusal = NULL;
 }

@@ -38,6 +38,7 @@ struct framed_receive {
     int peer;        /* world rank */
     bool any_epoch;  /* take the sender's epoch, not below frame.epoch; the one taken is left in frame.epoch */
     bool sizes_only; /* checks: off */
+    bool keep_other; /* a header of this sender about this object, but not the expected one, is kept, not refused */
     unsigned char *payload;
     size_t payload_bytes;
     const struct lane *lane; /* for its name */
@@ -48,7 +49,9 @@ struct framed_receive {
     size_t message_bytes;
     size_t done_bytes;
     bool over;
-    bool seen; /* a frame has come, its sequence number is last_sequence */
+    bool other;    /* with keep_other: the header kept is in saved, over is set, the payload must not be used */
+    char *refusal; /* the sentence that it was not refused with; NULL without memory */
+    bool seen;     /* a frame has come, its sequence number is last_sequence */
     uint64_t last_sequence;
     unsigned char saved[FRAME_MAX_BYTES];
 };

@@ -1,10 +1,11 @@
 /* Groups: what may be asked of them, checked before anything is posted, and which algorithm answers.
  *
- * Small groups meet pair by pair in one round, which is the vote that full checks ask for; larger ones vote first
- * where their algorithm does not bring all members together before it writes. */
+ * With full checks small groups meet pair by pair in their first round, and larger ones go up one tree; an operation
+ * whose own messages do not do that votes first. */
 #include "comm/group.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -231,6 +232,13 @@ static enum status submit(struct group *group, struct collective *work, enum sta
     return STATUS_OK;
 }
 
+/* With full checks every operation begins with the same meeting: all pairs of a small group, the tree of a large one.
+ * So members that were called with different operations hear of each other, whatever these are. */
+static const struct algorithm *vote_of(const struct collective *work)
+{
+    return work->size <= DIRECT_MEMBERS ? &vote_direct : &vote_tree;
+}
+
 static bool equal_shapes(const struct shape *a, const struct shape *b)
 {
     bool equal = a->ndim == b->ndim;
@@ -298,6 +306,20 @@ static enum status digest_counts(const uint64_t *counts, int size, uint64_t *ret
     return STATUS_OK;
 }
 
+/* The counts themselves, where they fit into a header: so that each member sees what another believes. */
+static void say_counts(const uint64_t *counts, int size, char text[ROUTE_ROLE_BYTES + 1])
+{
+    size_t at = 0;
+
+    for (int i = 0; i < size; i++) {
+        at += (size_t)snprintf(text + at, ROUTE_ROLE_BYTES + 1 - at, "%s%" PRIu64, i ? "," : "", counts[i]);
+        if (at > ROUTE_ROLE_BYTES) {
+            text[0] = '\0';
+            return;
+        }
+    }
+}
+
 static enum status check_counts(const struct group *group, const struct layout *layout, const char *what,
                                 uint64_t extent, struct error *err)
 {
@@ -325,11 +347,14 @@ static enum status plan_gather(struct group *group, struct collective *work, int
                          "group %s: member %d sends %" PRIu64 " along axis %d, its count is %" PRIu64, group->spec.name,
                          work->rank, own, axis, counts[work->rank]);
     st = digest_counts(counts, work->size, &work->count_digest, err);
+    work->extent = layout_total(&work->from);
+    if (work->completion.operation == OPERATION_ALL_GATHER_UNEVEN)
+        say_counts(counts, work->size, work->counts);
     if (work->size <= DIRECT_MEMBERS) {
         work->algorithm = &gather_direct;
         return st;
     }
-    work->vote = work->full ? &vote_tree : NULL;
+    work->vote = work->full ? vote_of(work) : NULL;
     work->algorithm = work->recv->bytes <= SMALL_GATHER_BYTES ? &gather_doubling : &gather_ring;
     return st;
 }
@@ -395,7 +420,7 @@ static enum status plan_alltoall(struct group *group, struct collective *work, i
     work->shape.dim[axis] = 0;
     work->algorithm = work->size <= DIRECT_MEMBERS ? &alltoall_direct : &alltoall_pairwise;
     if (work->size > DIRECT_MEMBERS && work->full)
-        work->vote = &alltoall_vote;
+        work->vote = &vote_tree;
     return STATUS_OK;
 }
 
@@ -422,7 +447,7 @@ enum status group_broadcast(struct group *group, struct tensor *tensor, int root
     if (st == STATUS_OK) {
         work->root = root;
         work->algorithm = work->size <= BROADCAST_MEMBERS ? &broadcast_direct : &broadcast_tree;
-        work->vote = work->size > BROADCAST_MEMBERS && work->full ? &vote_tree : NULL;
+        work->vote = work->size > BROADCAST_MEMBERS && work->full ? vote_of(work) : NULL;
     }
     return submit(group, work, st, ret, err);
 }
@@ -433,7 +458,7 @@ enum status group_barrier(struct group *group, struct completion **ret, struct e
     enum status st = prepare(group, OPERATION_BARRIER, NULL, NULL, &work, err);
 
     if (st == STATUS_OK)
-        work->algorithm = &agreement_dissemination;
+        work->algorithm = work->full ? vote_of(work) : &agreement_dissemination;
     return submit(group, work, st, ret, err);
 }
 
@@ -444,7 +469,7 @@ enum status group_failure_agreement(struct group *group, uint32_t flags, struct 
 
     if (st == STATUS_OK) {
         work->flags = flags;
-        work->algorithm = &agreement_dissemination;
+        work->algorithm = work->full ? vote_of(work) : &agreement_dissemination;
     }
     return submit(group, work, st, ret, err);
 }

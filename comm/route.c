@@ -71,6 +71,11 @@ enum status route_create(struct session *session, const struct route_spec *spec,
     return STATUS_OK;
 }
 
+const struct lane *route_lane(const struct route *route)
+{
+    return &route->lane;
+}
+
 void route_close(struct route *route)
 {
     route->held = !lane_close(&route->lane);

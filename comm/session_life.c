@@ -14,6 +14,7 @@
 #include "comm/recorder.h"
 #include "comm/route_private.h"
 #include "comm/staging.h"
+#include "comm/stray.h"
 
 enum {
     WAKE_MS = 20,    /* of the control thread */
@@ -274,6 +275,24 @@ static void tell_missed_faults(struct session *session)
     }
 }
 
+/* Nobody has sent what nobody received.  Between two meetings: all messages are there, and all ranks still are. */
+static enum status clear_up(struct session *session, struct error *err)
+{
+    struct error stray = {0};
+    enum status st;
+
+    if (session->size == 1)
+        return STATUS_OK;
+    session_lock(session);
+    st = stray_check(session, &stray);
+    if (st != STATUS_OK) {
+        (void)session_poison(session, st, stray.text);
+        st = session_failed(session, err);
+    }
+    session_unlock(session);
+    return st == STATUS_OK ? meet(session, err) : st;
+}
+
 static void stop_thread(struct session *session)
 {
     session_lock(session);
@@ -293,6 +312,8 @@ enum status session_close(struct session *session, bool clean, struct error *err
         return STATUS_OK;
     if (clean)
         st = meet(session, err);
+    if (clean && st == STATUS_OK)
+        st = clear_up(session, err);
     if (st != STATUS_OK)
         return st;
     if (clean && session->options.fault_count)

@@ -68,8 +68,8 @@ static void move(void *session)
 
 static enum status open_rank(struct outcome *o, struct rank_objects *r)
 {
-    const struct session_options options = {.timeout_ns = 30 * NS_PER_S, .startup_timeout_ns = 60 * NS_PER_S,
-                                            .checks = CHECKS_FULL};
+    const struct session_options options = {
+        .timeout_ns = 30 * NS_PER_S, .startup_timeout_ns = 60 * NS_PER_S, .checks = CHECKS_FULL};
     const struct manifest manifest = {.why = ""};
     enum status st = checkpoint_open(MODEL, &r->checkpoint, &o->err);
 
@@ -89,8 +89,8 @@ static enum status open_rank(struct outcome *o, struct rank_objects *r)
 
 static enum status load_rank(struct outcome *o, struct rank_objects *r)
 {
-    const struct compute_options options = {.threads = 2, .simd = "auto", .progress = move,
-                                            .progress_context = r->session};
+    const struct compute_options options = {
+        .threads = 2, .simd = "auto", .progress = move, .progress_context = r->session};
     enum status st = cpu_compute.open(&options, &r->compute, &o->err);
 
     plan_rank(r->plan, o->rank, &r->rank);
@@ -107,9 +107,20 @@ static enum status load_rank(struct outcome *o, struct rank_objects *r)
 static enum status generate_rank(struct outcome *o, struct rank_objects *r)
 {
     const struct generate_options options = {
-        .plan = r->plan, .rank = &r->rank, .session = r->session, .weights = r->weights, .ops = &cpu_compute,
-        .compute = r->compute, .prompts = &r->prompts, .max_new_tokens = MAX_NEW, .prompt_chunk = 5,
-        .ignore_eos = true, .digest = true, .top = 3, .emit = note, .emit_context = o,
+        .plan = r->plan,
+        .rank = &r->rank,
+        .session = r->session,
+        .weights = r->weights,
+        .ops = &cpu_compute,
+        .compute = r->compute,
+        .prompts = &r->prompts,
+        .max_new_tokens = MAX_NEW,
+        .prompt_chunk = 5,
+        .ignore_eos = true,
+        .digest = true,
+        .top = 3,
+        .emit = note,
+        .emit_context = o,
     };
     struct generate_stats stats;
     enum status st = generation_create(&options, &r->generation, &o->err);
@@ -207,7 +218,8 @@ static void run_mesh(const char *mesh, bool damaged)
         shared.prompts.tokens[1] = UINT32_MAX;
     text_add(&text, "ferry: 1\nname: loop\nmesh: {%s}\nworkload:\n  generate:\n    model: %s\n", mesh, MODEL);
     ck_assert_msg(topology_parse(text_string(&text), text.length, "loop.yaml", NULL, 0, &shared.topology, NULL, &err) ==
-                      STATUS_OK, "%s", err.text);
+                      STATUS_OK,
+                  "%s", err.text);
     ranks = (int)shared.topology->world_size;
     ck_assert_int_eq(loopback_world_create(ranks, NULL, &shared.world, &err), STATUS_OK);
     for (int i = 0; i < ranks; i++) {
@@ -224,8 +236,8 @@ static void run_mesh(const char *mesh, bool damaged)
     json_decref(golden);
 }
 
-static const char *const meshes[] = {"pipeline: 1",           "pipeline: 3",          "tensor: 3", "data: 2",
-                                     "pipeline: 2, tensor: 2", "data: 2, pipeline: 2"};
+static const char *const meshes[] = {
+    "pipeline: 1", "pipeline: 3", "tensor: 3", "data: 2", "pipeline: 2, tensor: 2", "data: 2, pipeline: 2"};
 
 START_TEST(every_mesh_generates_the_golden_tokens)
 {

@@ -28,7 +28,11 @@ static void *rank_main(void *context)
                                  ranks->route_count, &self->err);
     if (self->status == STATUS_OK)
         self->status = ranks->body(self);
-    self->closing = session_close(self->session, self->status == STATUS_OK, NULL);
+    self->closing = self->status;
+    if (self->status == STATUS_OK)
+        self->closing = session_close(self->session, true, &self->err);
+    if (self->closing != STATUS_OK && ranks->settle)
+        (void)session_settle(self->session, &self->err, &self->speaker);
     if (self->closing != STATUS_OK)
         (void)session_close(self->session, false, NULL);
     self->session = NULL;

@@ -14,9 +14,10 @@ struct rank {
     int size;
     struct session *session;
     void *context;
-    struct error err;    /* of the body, for whoever looks after ranks_run */
+    struct error err;    /* of the body, or of the closing, for whoever looks after ranks_run */
     enum status status;  /* what the body returned */
     enum status closing; /* what session_close returned */
+    bool speaker;        /* with settle: this rank is the one that prints the cause, which is in err */
 };
 
 /* What one rank does.  Anything but STATUS_OK: the session is closed without waiting for anybody. */
@@ -26,6 +27,7 @@ struct ranks {
     int size;
     struct loopback_options loopback;
     bool job_teardown;
+    bool settle;                     /* after a failure, agree on its one cause */
     const struct transport_ops *ops; /* another table; NULL: loopback's */
     struct session_options session;  /* 0 timeouts: 20 s */
     const struct group_spec *groups;

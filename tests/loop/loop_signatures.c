@@ -1,0 +1,489 @@
+/* Members of a group that were called with different things: every kind of difference, under every depth of checking,
+ * ends in one cause that says who was called with what. */
+#include "tests/loop/ranks.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/fault.h"
+
+enum { MOST = 9, WORDS = 100 };
+
+/* What one member is called with. */
+struct call {
+    enum operation operation;
+    enum dtype dtype;
+    struct shape shape; /* of a gather the whole; of an all-to-all what is sent and received, but for more */
+    int axis;
+    int root;
+    uint64_t counts[MOST]; /* of an uneven gather */
+    uint64_t more;         /* of an all-to-all: so many more extents go to member 0 than it expects */
+    bool in_place;
+    char words[WORDS]; /* how the cause must call it */
+};
+
+/* How deep must checks be to find the difference?  LATER: a message that nobody receives, found at the end. */
+enum found { FOUND, LATER, UNSEEN };
+
+struct kind {
+    const char *name;
+    enum found off;
+    enum found light;
+    void (*call)(int size, struct call *usual, struct call *odd);
+};
+
+static struct call sum_of(enum dtype dtype, uint64_t count)
+{
+    struct call call = {.operation = OPERATION_ALL_REDUCE_SUM, .dtype = dtype, .shape = {1, {count}}};
+
+    (void)snprintf(call.words, WORDS, "all_reduce_sum %s[%d]", dtype_name(dtype), (int)count);
+    return call;
+}
+
+static struct call even_of(int size, int axis)
+{
+    uint64_t extent = 4 * (uint64_t)size;
+    struct call call = {
+        .operation = OPERATION_ALL_GATHER_EVEN, .dtype = DTYPE_F32, .shape = {2, {extent, extent}}, .axis = axis};
+
+    (void)snprintf(call.words, WORDS, "all_gather_even f32[%d,%d] axis %d", (int)extent, (int)extent, axis);
+    return call;
+}
+
+static void operations(int size, struct call *usual, struct call *odd)
+{
+    *usual = sum_of(DTYPE_F32, 16);
+    *odd = even_of(size, 0);
+}
+
+static void types_of_equal_size(int size, struct call *usual, struct call *odd)
+{
+    (void)size;
+    *usual = sum_of(DTYPE_F32, 16);
+    *odd = sum_of(DTYPE_I32, 16);
+}
+
+/* Above and below: partial sums of both travel as f32. */
+static void types_with_equal_partial_sums(int size, struct call *usual, struct call *odd)
+{
+    (void)size;
+    *usual = sum_of(DTYPE_F32, 24);
+    *odd = sum_of(DTYPE_BF16, 24);
+}
+
+static void types_of_other_size(int size, struct call *usual, struct call *odd)
+{
+    (void)size;
+    *usual = sum_of(DTYPE_F32, 16);
+    *odd = sum_of(DTYPE_F64, 16);
+}
+
+/* B27 */
+static void large_sizes(int size, struct call *usual, struct call *odd)
+{
+    (void)size;
+    *usual = sum_of(DTYPE_F32, 40000);
+    *odd = sum_of(DTYPE_F32, 20000);
+}
+
+static void small_sizes(int size, struct call *usual, struct call *odd)
+{
+    (void)size;
+    *usual = sum_of(DTYPE_F32, 4);
+    *odd = sum_of(DTYPE_F32, 8);
+}
+
+/* One member takes the algorithm for large sums, the others that for small ones. */
+static void sizes_of_two_algorithms(int size, struct call *usual, struct call *odd)
+{
+    (void)size;
+    *usual = sum_of(DTYPE_F32, 3);
+    *odd = sum_of(DTYPE_F32, 40000);
+}
+
+static void shapes_of_equal_size(int size, struct call *usual, struct call *odd)
+{
+    (void)size;
+    *usual = sum_of(DTYPE_F32, 8);
+    *odd = sum_of(DTYPE_F32, 8);
+    odd->shape = (struct shape){2, {4, 2}};
+    (void)snprintf(odd->words, WORDS, "all_reduce_sum f32[4,2]");
+}
+
+/* B32: equal totals. */
+static void counts(int size, struct call *usual, struct call *odd)
+{
+    char *at = usual->words;
+
+    *usual = (struct call){.operation = OPERATION_ALL_GATHER_UNEVEN, .dtype = DTYPE_U8, .shape = {1, {0}}};
+    for (int i = 0; i < size; i++)
+        usual->shape.dim[0] += usual->counts[i] = (uint64_t)i + 1;
+    *odd = *usual;
+    odd->counts[0]++;
+    odd->counts[1]--;
+    at += sprintf(at, "all_gather_uneven u8[%d] axis 0 counts ", (int)usual->shape.dim[0]);
+    for (int i = 0; i < size; i++)
+        at += sprintf(at, "%s%d", i ? "," : "", i + 1);
+    memcpy(odd->words, usual->words, WORDS);
+    memcpy(strstr(odd->words, "1,2"), "2,1", 3);
+}
+
+static void axes_of_gathers(int size, struct call *usual, struct call *odd)
+{
+    *usual = even_of(size, 0);
+    *odd = even_of(size, 1);
+}
+
+static struct call exchange_of(int size, int axis)
+{
+    uint64_t extent = 2 * (uint64_t)size;
+    struct call call = {
+        .operation = OPERATION_VARIABLE_ALL_TO_ALL, .dtype = DTYPE_U8, .shape = {2, {extent, extent}}, .axis = axis};
+
+    (void)snprintf(call.words, WORDS,
+                   axis ? "variable_all_to_all u8[%d,*] axis 1" : "variable_all_to_all u8[*,%d] axis 0", (int)extent);
+    return call;
+}
+
+static void axes_of_exchanges(int size, struct call *usual, struct call *odd)
+{
+    *usual = exchange_of(size, 0);
+    *odd = exchange_of(size, 1);
+}
+
+/* B30: asymmetric counts; the words are those of the pair. */
+static void counts_of_exchanges(int size, struct call *usual, struct call *odd)
+{
+    *usual = exchange_of(size, 0);
+    *odd = *usual;
+    odd->more = 1;
+    usual->words[0] = odd->words[0] = '\0';
+}
+
+static void roots(int size, struct call *usual, struct call *odd)
+{
+    (void)size;
+    *usual = (struct call){
+        .operation = OPERATION_BROADCAST, .dtype = DTYPE_U8, .shape = {1, {5}}, .words = "broadcast u8[5] root 0"};
+    *odd = *usual;
+    odd->root = 1;
+    (void)snprintf(odd->words, WORDS, "broadcast u8[5] root 1");
+}
+
+static void barriers(int size, struct call *usual, struct call *odd)
+{
+    (void)size;
+    *usual = (struct call){.operation = OPERATION_BARRIER, .words = "barrier"};
+    *odd = (struct call){.operation = OPERATION_FAILURE_AGREEMENT, .words = "failure_agreement"};
+}
+
+static void barrier_and_sum(int size, struct call *usual, struct call *odd)
+{
+    (void)size;
+    *usual = (struct call){.operation = OPERATION_BARRIER, .words = "barrier"};
+    *odd = sum_of(DTYPE_F16, 5);
+}
+
+static void broadcast_and_gather(int size, struct call *usual, struct call *odd)
+{
+    struct call other;
+
+    roots(size, usual, &other);
+    *odd = even_of(size, 0);
+}
+
+/* Not a difference. */
+static void places(int size, struct call *usual, struct call *odd)
+{
+    (void)size;
+    *usual = sum_of(DTYPE_F32, 16);
+    *odd = *usual;
+    odd->in_place = true;
+}
+
+static const struct kind kinds[] = {
+    {"operations", FOUND, FOUND, operations},
+    {"types of equal size", UNSEEN, FOUND, types_of_equal_size},
+    {"types with equal partial sums", FOUND, FOUND, types_with_equal_partial_sums},
+    {"types of other size", FOUND, FOUND, types_of_other_size},
+    {"large sizes", FOUND, FOUND, large_sizes},
+    {"small sizes", FOUND, FOUND, small_sizes},
+    {"sizes of two algorithms", FOUND, FOUND, sizes_of_two_algorithms},
+    {"shapes of equal size", UNSEEN, FOUND, shapes_of_equal_size},
+    {"counts", FOUND, FOUND, counts},
+    {"axes of gathers", UNSEEN, FOUND, axes_of_gathers},
+    {"axes of exchanges", UNSEEN, FOUND, axes_of_exchanges},
+    {"counts of exchanges", FOUND, FOUND, counts_of_exchanges},
+    {"roots", LATER, LATER, roots},
+    {"barriers", FOUND, FOUND, barriers},
+    {"barrier and sum", FOUND, FOUND, barrier_and_sum},
+    {"broadcast and gather", FOUND, FOUND, broadcast_and_gather},
+    {"places", UNSEEN, UNSEEN, places},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+/* One kind of difference in one world. */
+struct trial {
+    const struct kind *kind;
+    struct call usual;
+    struct call odd;
+    int odd_member;
+    int members[MOST];
+    struct group_spec group;
+    bool touched[MOST];
+    struct ranks ranks;
+};
+
+static struct tensor *tensor_with(const struct call *call, uint64_t extent, unsigned char byte)
+{
+    struct shape shape = call->shape;
+    struct tensor *tensor = NULL;
+
+    shape.dim[call->axis] = extent;
+    EXPECT(tensor_create(call->dtype, &shape, &tensor, NULL) == STATUS_OK);
+    memset(tensor->data, byte, tensor->bytes);
+    return tensor;
+}
+
+static bool all_bytes(const struct tensor *tensor, unsigned char byte)
+{
+    for (size_t k = 0; tensor && k < tensor->bytes; k++) {
+        if (tensor->data[k] != byte)
+            return false;
+    }
+    return true;
+}
+
+/* Post it; the tensors hold one byte all over. */
+static enum status post(const struct call *call, struct group *group, struct tensor **send, struct tensor **recv,
+                        struct completion **ret, struct error *err)
+{
+    int size = group_size(group);
+    int me = group_rank(group);
+    uint64_t extent = call->shape.dim[call->axis];
+    uint64_t sent[MOST] = {0};
+    uint64_t expected[MOST];
+
+    *send = *recv = NULL;
+    if (call->operation == OPERATION_BARRIER)
+        return group_barrier(group, ret, err);
+    if (call->operation == OPERATION_FAILURE_AGREEMENT)
+        return group_failure_agreement(group, 1, ret, err);
+    for (int i = 0; i < size; i++)
+        sent[i] = expected[i] = extent / (uint64_t)size;
+    sent[0] += call->more;
+    *recv = tensor_with(call, extent, 0x11);
+    switch (call->operation) {
+    case OPERATION_ALL_REDUCE_SUM:
+        *send = call->in_place ? tensor_retain(*recv) : tensor_with(call, extent, 0x11);
+        return group_all_reduce_sum(group, *send, *recv, ret, err);
+    case OPERATION_ALL_GATHER_EVEN:
+        *send = tensor_with(call, extent / (uint64_t)size, 0x11);
+        return group_all_gather_even(group, *send, *recv, call->axis, ret, err);
+    case OPERATION_ALL_GATHER_UNEVEN:
+        *send = tensor_with(call, call->counts[me], 0x11);
+        return group_all_gather_uneven(group, *send, *recv, call->axis, call->counts, ret, err);
+    case OPERATION_VARIABLE_ALL_TO_ALL:
+        *send = tensor_with(call, extent + call->more, 0x11);
+        return group_variable_all_to_all(group, *send, *recv, call->axis, sent, expected, ret, err);
+    default:
+        memset((*recv)->data, me == call->root ? 0x22 : 0x11, (*recv)->bytes);
+        return group_broadcast(group, *recv, call->root, ret, err);
+    }
+}
+
+static enum status differ_body(struct rank *self)
+{
+    struct trial *trial = self->context;
+    struct group *group = session_group(self->session, 1);
+    const struct call *call = group_rank(group) == trial->odd_member ? &trial->odd : &trial->usual;
+    bool root = call->operation == OPERATION_BROADCAST && group_rank(group) == call->root;
+    struct completion *completion = NULL;
+    struct tensor *send = NULL;
+    struct tensor *recv = NULL;
+    enum status st = post(call, group, &send, &recv, &completion, &self->err);
+
+    st = finish(st, &completion, &self->err);
+    trial->touched[self->rank] = !all_bytes(send, 0x11) || !all_bytes(recv, root ? 0x22 : 0x11);
+    tensor_release(send);
+    tensor_release(recv);
+    return st;
+}
+
+static void *trial_main(void *context)
+{
+    struct trial *trial = context;
+
+    ranks_run(&trial->ranks);
+    return NULL;
+}
+
+/* "ranks 0, 1, 3: all_reduce_sum f32[4]" */
+static void add_ranks(char *text, const struct trial *trial, bool odd)
+{
+    int size = trial->ranks.size;
+    int odd_rank = trial->members[trial->odd_member];
+    const char *comma = " ";
+
+    text += strlen(text);
+    text += sprintf(text, "%s", odd || size == 2 ? "rank" : "ranks");
+    for (int rank = 0; rank < size; rank++) {
+        if ((rank == odd_rank) != odd)
+            continue;
+        text += sprintf(text, "%s%d", comma, rank);
+        comma = ", ";
+    }
+    (void)sprintf(text, ": %s", odd ? trial->odd.words : trial->usual.words);
+}
+
+/* The whole sentence where all pairs meet, as it must be. */
+static void sentence(const struct trial *trial, char *text)
+{
+    bool odd_first = trial->members[trial->odd_member] == 0;
+
+    (void)sprintf(text, "group group/1, sequence 0: ");
+    if (!trial->usual.words[0]) {
+        (void)sprintf(text + strlen(text), "variable_all_to_all: rank %d sends 3 to rank %d, which expects 2",
+                      trial->members[trial->odd_member], trial->members[0]);
+        return;
+    }
+    add_ranks(text, trial, odd_first);
+    (void)strcat(text, "; ");
+    add_ranks(text, trial, !odd_first);
+}
+
+/* Everybody ended with one cause; one rank alone says it. */
+static void expect_cause(const struct trial *trial, enum checks checks)
+{
+    const struct rank *rank = trial->ranks.rank;
+    char expected[600];
+    int speakers = 0;
+
+    sentence(trial, expected);
+    for (int i = 0; i < trial->ranks.size; i++) {
+        const char *text = rank[i].err.text;
+
+        speakers += rank[i].speaker;
+        ck_assert_msg((checks == CHECKS_FULL ? rank[i].status : rank[i].closing) == STATUS_MISMATCH,
+                      "%s, rank %d: %s: %s", trial->kind->name, i, status_name(rank[i].closing), text);
+        ck_assert_msg(!strcmp(text, rank[0].err.text), "%s: rank 0: %s\nrank %d: %s", trial->kind->name,
+                      rank[0].err.text, i, text);
+        ck_assert_msg(checks != CHECKS_FULL || !trial->touched[i], "%s: rank %d has touched its tensors",
+                      trial->kind->name, i);
+        ck_assert_msg(checks != CHECKS_FULL || trial->ranks.size > 8 || !strcmp(text, expected),
+                      "%s: rank %d: expected %s\ngot      %s", trial->kind->name, i, expected, text);
+        ck_assert_msg(!strncmp(text, "group group/1, sequence 0: ", 27) && strstr(text, trial->usual.words) &&
+                          strstr(text, trial->odd.words),
+                      "%s: rank %d: expected %s\ngot      %s", trial->kind->name, i, expected, text);
+    }
+    ck_assert_msg(speakers == 1, "%s: %d ranks speak", trial->kind->name, speakers);
+}
+
+/* A broadcast with two roots: of two members each is done at once, and the message that nobody received is found when
+ * the session closes; of more, one waits for a message that nobody sends. */
+static void expect_later(const struct trial *trial)
+{
+    const struct rank *rank = trial->ranks.rank;
+    int speakers = 0;
+
+    for (int i = 0; i < trial->ranks.size; i++) {
+        speakers += rank[i].speaker;
+        ck_assert_msg(rank[i].closing == (trial->ranks.size == 2 ? STATUS_MISMATCH : STATUS_TIMEOUT), "%s, rank %d: %s",
+                      trial->kind->name, i, rank[i].err.text);
+        ck_assert_str_eq(rank[i].err.text, rank[0].err.text);
+    }
+    ck_assert_int_eq(speakers, 1);
+    ck_assert_msg(strstr(rank[0].err.text, "broadcast") && strstr(rank[0].err.text, "group/1"), "%s", rank[0].err.text);
+}
+
+static void expect_nothing(const struct trial *trial)
+{
+    for (int i = 0; i < trial->ranks.size; i++)
+        ck_assert_msg(trial->ranks.rank[i].status == STATUS_OK && trial->ranks.rank[i].closing == STATUS_OK,
+                      "%s, rank %d: %s", trial->kind->name, i, trial->ranks.rank[i].err.text);
+}
+
+static void start_trial(struct trial *trial, const struct kind *kind, int size, enum checks checks, pthread_t *thread)
+{
+    bool later = kind->light == LATER && size > 2;
+
+    trial->kind = kind;
+    kind->call(size, &trial->usual, &trial->odd);
+    trial->odd_member = size - 1;
+    for (int i = 0; i < size; i++)
+        trial->members[i] = (i + size / 2) % size;
+    trial->group = (struct group_spec)GROUP(1, size, trial->members);
+    trial->ranks = (struct ranks){.size = size,
+                                  .loopback.eager_bytes = 1 << 20,
+                                  .session = {.checks = checks, .timeout_ns = (later ? 1 : 20) * NS_PER_S},
+                                  .groups = &trial->group,
+                                  .group_count = 1,
+                                  .settle = true,
+                                  .body = differ_body,
+                                  .context = trial};
+    ck_assert_int_eq(pthread_create(thread, NULL, trial_main, trial), 0);
+}
+
+/* All kinds in this world, at once: each waits for most of a second until its cause is settled. */
+static void run_kinds(int size, enum checks checks)
+{
+    struct trial *trials = calloc(KINDS, sizeof *trials);
+    pthread_t threads[KINDS];
+
+    ck_assert(trials != NULL);
+    for (int i = 0; i < KINDS; i++)
+        start_trial(&trials[i], &kinds[i], size, checks, &threads[i]);
+    for (int i = 0; i < KINDS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < KINDS; i++) {
+        enum found found = checks == CHECKS_OFF ? kinds[i].off : checks == CHECKS_LIGHT ? kinds[i].light : FOUND;
+
+        if (found == FOUND && trials[i].kind->call != places)
+            expect_cause(&trials[i], checks);
+        else if (found == LATER)
+            expect_later(&trials[i]);
+        else if (found == UNSEEN || trials[i].kind->call == places)
+            expect_nothing(&trials[i]);
+    }
+    free(trials);
+}
+
+static const int sizes[] = {2, 3, 4, 7, 9};
+
+START_TEST(full_checks_find_every_difference_and_touch_nothing)
+{
+    run_kinds(sizes[_i], CHECKS_FULL);
+}
+END_TEST
+
+START_TEST(light_checks_find_every_difference_of_messages)
+{
+    run_kinds(sizes[_i], CHECKS_LIGHT);
+}
+END_TEST
+
+START_TEST(without_checks_sizes_are_compared)
+{
+    run_kinds(sizes[_i], CHECKS_OFF);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("signatures");
+    TCase *all = tcase_create("all");
+
+    tcase_set_timeout(all, 120);
+    tcase_add_loop_test(all, full_checks_find_every_difference_and_touch_nothing, 0, 5);
+    tcase_add_loop_test(all, light_checks_find_every_difference_of_messages, 0, 3);
+    tcase_add_loop_test(all, without_checks_sizes_are_compared, 0, 3);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
