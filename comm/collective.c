@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "comm/staging.h"
 
-enum { HEARING_MS = 100 }; /* of a member's other header, until the cause is told without those not heard */
+enum { HEARING_MS = 2000 }; /* of a member's other header, until the cause is told without those not heard */
 
 struct part collective_part(const struct collective *work)
 {

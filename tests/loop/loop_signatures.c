@@ -232,7 +232,7 @@ struct trial {
     struct call odd;
     int odd_member;
     int members[MOST];
-    struct group_spec group;
+    struct group_spec groups[2]; /* the second one, where everybody meets first */
     bool touched[MOST];
     struct ranks ranks;
 };
@@ -304,8 +304,11 @@ static enum status differ_body(struct rank *self)
     struct completion *completion = NULL;
     struct tensor *send = NULL;
     struct tensor *recv = NULL;
-    enum status st = post(call, group, &send, &recv, &completion, &self->err);
+    enum status st = group_barrier(session_group(self->session, 2), &completion, &self->err);
 
+    st = finish(st, &completion, &self->err);
+    if (st == STATUS_OK)
+        st = post(call, group, &send, &recv, &completion, &self->err);
     st = finish(st, &completion, &self->err);
     trial->touched[self->rank] = !all_bytes(send, 0x11) || !all_bytes(recv, root ? 0x22 : 0x11);
     tensor_release(send);
@@ -391,8 +394,8 @@ static void expect_later(const struct trial *trial)
 
     for (int i = 0; i < trial->ranks.size; i++) {
         speakers += rank[i].speaker;
-        ck_assert_msg(rank[i].closing == (trial->ranks.size == 2 ? STATUS_MISMATCH : STATUS_TIMEOUT), "%s, rank %d: %s",
-                      trial->kind->name, i, rank[i].err.text);
+        ck_assert_msg(rank[i].err.status == (trial->ranks.size == 2 ? STATUS_MISMATCH : STATUS_TIMEOUT),
+                      "%s, rank %d: %s: %s", trial->kind->name, i, status_name(rank[i].err.status), rank[i].err.text);
         ck_assert_str_eq(rank[i].err.text, rank[0].err.text);
     }
     ck_assert_int_eq(speakers, 1);
@@ -415,12 +418,13 @@ static void start_trial(struct trial *trial, const struct kind *kind, int size, 
     trial->odd_member = size - 1;
     for (int i = 0; i < size; i++)
         trial->members[i] = (i + size / 2) % size;
-    trial->group = (struct group_spec)GROUP(1, size, trial->members);
+    trial->groups[0] = (struct group_spec)GROUP(1, size, trial->members);
+    trial->groups[1] = (struct group_spec)GROUP(2, size, trial->members);
     trial->ranks = (struct ranks){.size = size,
                                   .loopback.eager_bytes = 1 << 20,
                                   .session = {.checks = checks, .timeout_ns = (later ? 1 : 20) * NS_PER_S},
-                                  .groups = &trial->group,
-                                  .group_count = 1,
+                                  .groups = trial->groups,
+                                  .group_count = 2,
                                   .settle = true,
                                   .body = differ_body,
                                   .context = trial};

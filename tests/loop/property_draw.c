@@ -157,7 +157,7 @@ void property_case_draw(const struct property_world *world, uint64_t index, stru
 
     *ret = (struct property_case){.index = index};
     ret->seed = property_mix(state);
-    ret->operation = (enum operation)(1 + draw(&state, OPERATION_COUNT - 1));
+    ret->operation = (enum operation)(1 + draw(&state, OPERATION_SEND_RECEIVE));
     if (ret->operation == OPERATION_SEND_RECEIVE && !world->route_count)
         ret->operation = OPERATION_ALL_REDUCE_SUM;
     if (ret->operation == OPERATION_SEND_RECEIVE) {
