@@ -240,6 +240,18 @@ void recorder_state(struct recorder *recorder, const struct wait_state *state)
     (void)stamp(recorder);
 }
 
+void recorder_phase(struct recorder *recorder, const char *phase)
+{
+    if (!recorder)
+        return;
+    put_u64(recorder->file + AT_NOW_WRITES, ++recorder->now_writes);
+    atomic_thread_fence(memory_order_release);
+    put_name(recorder->file + AT_NOW + 104, phase);
+    atomic_thread_fence(memory_order_release);
+    put_u64(recorder->file + AT_NOW_WRITES, ++recorder->now_writes);
+    (void)stamp(recorder);
+}
+
 void recorder_alive(struct recorder *recorder)
 {
     if (recorder)

@@ -47,6 +47,9 @@ void recorder_end(struct recorder *recorder, uint64_t number, enum status st);
 /* What this rank does now. */
 void recorder_state(struct recorder *recorder, const struct wait_state *state);
 
+/* After a failure: only its phase is new, what it waited for when it failed stays. */
+void recorder_phase(struct recorder *recorder, const char *phase);
+
 /* A sign of life, without news. */
 void recorder_alive(struct recorder *recorder);
 

@@ -345,7 +345,10 @@ void session_phase(struct session *session, const char *phase)
 {
     session_lock(session);
     (void)snprintf(session->wait.phase, sizeof session->wait.phase, "%s", phase);
-    recorder_state(session->recorder, &session->wait);
+    if (session->failed)
+        recorder_phase(session->recorder, phase);
+    else
+        recorder_state(session->recorder, &session->wait);
     session_unlock(session);
 }
 

@@ -121,7 +121,8 @@ enum status session_wait(struct session *session, struct lane *lane, bool (*over
 
     session->waiters++;
     tell_wait(session, lane, clock_ns());
-    recorder_state(session->recorder, &session->wait);
+    if (!session->failed) /* what it waited for then stays written */
+        recorder_state(session->recorder, &session->wait);
     st = wait_loop(session, lane, over, context, deadline_ns, err);
     if (!--session->waiters)
         session->wait.waiting = false;

@@ -33,7 +33,7 @@ _ferry() {
         run) options+=' --set --json --quiet --logits-digest --top-logits --fault' ;;
         bench) options+=' --set --json --svg --sizes --repeats --target --operation' ;;
         plan) options+=' --set --model --rank --json' ;;
-        inspect) options+=' --json' ;;
+        inspect | doctor) options+=' --json' ;;
         esac
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")
         return
@@ -42,6 +42,7 @@ _ferry() {
     help) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$current") ;;
     run | bench | plan) mapfile -t COMPREPLY < <(compgen -f -X '!*.y?(a)ml' -- "$current"; compgen -d -- "$current") ;;
     inspect) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+    doctor) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     esac
 }
 

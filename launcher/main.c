@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "launcher/bench_command.h"
+#include "launcher/doctor_command.h"
 #include "launcher/inspect_command.h"
 #include "launcher/plan_command.h"
 #include "launcher/run_command.h"
@@ -27,6 +28,7 @@ static const struct command {
     {"plan", plan_command, "check a topology and show what it means for every rank, offline"},
     {"bench", bench_command, "measure every group and route of a topology beside plain MPI"},
     {"inspect", inspect_command, "show what a checkpoint holds"},
+    {"doctor", doctor_command, "say what a hung, failed or running job waits for"},
     {"version", version_command, "print the version"},
     {"help", help_command, "explain a command: ferry help plan"},
 };

@@ -52,6 +52,23 @@ static const char inspect_doc[] =
     "Exit codes: 0 done, 2 usage, 4 the model's files contradict themselves or are not supported, 9 a file cannot be "
     "read.";
 
+static const struct argp_option doctor_table[] = {
+    {"json", KEY_JSON, NULL, 0, "One JSON object a line: the run, its cause, its ranks, cycles, ends, advice.", 0},
+    {0},
+};
+
+static const char doctor_doc[] =
+    "Say what a job is, or was, waiting for: per rank its state and last sign of life, who waits for whom, since when "
+    "and "
+    "in which operation, the cause, and what to do next.  DIR is the run_dir of a topology (then the newest run in it) "
+    "or "
+    "one run's folder.  Reads files only: of a running job too, and on any machine."
+    "\vExamples:\n"
+    "  ferry doctor runs\n"
+    "  ferry doctor runs/chat-1234 --json | jq 'select(.kind == \"rank\")'\n"
+    "\n"
+    "Exit codes: 0 the page is printed, whatever the job's state; 2 usage; 9 DIR cannot be read or holds no run.";
+
 static int parse_rank(const char *text, struct argp_state *state)
 {
     char *end;
@@ -194,6 +211,28 @@ int options_parse(const struct argp *argp, char *name, int argc, char **argv, vo
     return code ? status_exit_code(STATUS_USAGE) : -1;
 }
 
+static error_t parse_doctor(int key, char *text, struct argp_state *state)
+{
+    struct doctor_options *options = state->input;
+
+    switch (key) {
+    case KEY_JSON:
+        options->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (options->folder)
+            argp_error(state, "one folder at a time: %s, and %s", options->folder, text);
+        options->folder = text;
+        return 0;
+    case ARGP_KEY_END:
+        if (!options->folder)
+            argp_error(state, "which folder?  ferry doctor DIR");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
 int plan_options_parse(int argc, char **argv, struct plan_options *ret)
 {
     static const struct argp argp = {plan_table, parse_plan, "TOPOLOGY", plan_doc, NULL, NULL, NULL};
@@ -207,6 +246,14 @@ int inspect_options_parse(int argc, char **argv, struct inspect_options *ret)
 {
     static const struct argp argp = {inspect_table, parse_inspect, "PATH", inspect_doc, NULL, NULL, NULL};
     char name[] = "ferry inspect";
+
+    return options_parse(&argp, name, argc, argv, ret);
+}
+
+int doctor_options_parse(int argc, char **argv, struct doctor_options *ret)
+{
+    static const struct argp argp = {doctor_table, parse_doctor, "DIR", doctor_doc, NULL, NULL, NULL};
+    char name[] = "ferry doctor";
 
     return options_parse(&argp, name, argc, argv, ret);
 }

@@ -1,4 +1,4 @@
-/* The options of `ferry plan` and `ferry inspect`. */
+/* The options of the commands that work offline. */
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
@@ -21,6 +21,11 @@ struct inspect_options {
     bool json;
 };
 
+struct doctor_options {
+    const char *folder;
+    bool json;
+};
+
 struct argp;
 
 /* argp takes the program's name ("ferry plan") from argv[0]; it prints help and errors and ends the process itself.
@@ -32,5 +37,6 @@ int options_parse(const struct argp *argp, char *name, int argc, char **argv, vo
  * Returns -1 to go on, else the process's exit code. */
 int plan_options_parse(int argc, char **argv, struct plan_options *ret);
 int inspect_options_parse(int argc, char **argv, struct inspect_options *ret);
+int doctor_options_parse(int argc, char **argv, struct doctor_options *ret);
 
 #endif
