@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "launcher/bench_command.h"
+#include "launcher/check_command.h"
 #include "launcher/doctor_command.h"
 #include "launcher/inspect_command.h"
 #include "launcher/plan_command.h"
@@ -27,6 +28,7 @@ static const struct command {
     {"run", run_command, "run a topology, on every rank under mpirun or srun"},
     {"plan", plan_command, "check a topology and show what it means for every rank, offline"},
     {"bench", bench_command, "measure every group and route of a topology beside plain MPI"},
+    {"check", check_command, "exercise every group and route on the ranks of a job"},
     {"inspect", inspect_command, "show what a checkpoint holds"},
     {"doctor", doctor_command, "say what a hung, failed or running job waits for"},
     {"version", version_command, "print the version"},

@@ -57,10 +57,10 @@ struct attention {
     const uint32_t *kv_of_head; /* [heads]: index into kv_heads; non-decreasing */
     uint32_t head_dim;
     float scale;
-    bool rope_pairs;        /* false: pairs (i, i + head_dim / 2); true: (2i, 2i + 1) */
-    const float *rope_cos;  /* [context, head_dim / 2] */
+    bool rope_pairs;       /* false: pairs (i, i + head_dim / 2); true: (2i, 2i + 1) */
+    const float *rope_cos; /* [context, head_dim / 2] */
     const float *rope_sin;
-    uint32_t context;       /* capacity of each cache, in positions */
+    uint32_t context; /* capacity of each cache, in positions */
     const struct segment *segments;
     uint32_t segment_count;
 };
@@ -73,8 +73,25 @@ struct compute_options {
     void *progress_context;
 };
 
+/* What a backend can do, as far as it knows without trying.  Unknown is never zero. */
+#define COMPUTE_UNKNOWN (-1.0)
+
+struct compute_capabilities {
+    const char *substrate; /* where tensors lie: "host memory" */
+    const char *path_in;   /* how bytes of the host get there, and back; NULL: unknown, through host staging */
+    const char *path_out;
+    size_t alignment;          /* bytes, of weights and activations; 1: none */
+    size_t granularity;        /* floats that a row of activations is padded to */
+    uint32_t product_types;    /* bit per enum weight_type: weights of products */
+    uint32_t embed_types;      /* of the embedding */
+    uint32_t activation_types; /* bit per enum dtype: of everything else */
+    double flop_per_ns;        /* of one thread; COMPUTE_UNKNOWN: not measured */
+    double bytes_per_ns;
+};
+
 struct compute_ops {
-    const char *name; /* "cpu" */
+    const char *name;                                /* "cpu" */
+    const struct compute_capabilities *capabilities; /* NULL: nothing is known */
 
     /* Start the pool and choose the path.  STATUS_ENVIRONMENT: this machine lacks the asked SIMD path. */
     enum status (*open)(const struct compute_options *options, struct compute **ret, struct error *err);

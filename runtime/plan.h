@@ -122,4 +122,9 @@ void plan_tree(const struct plan *plan, struct text *out);
 void plan_json(const struct plan *plan, struct text *out);
 void plan_rank_tree(const struct plan *plan, int rank, struct text *out);
 
+/* "0..3, 8" of ascending numbers, cut after a few runs: "0..3, 8..11, ... (24 in all)". */
+void plan_add_ranks(struct text *out, const int *ranks, size_t count);
+/* "u32[8,4]", "f32[rows 0..256,576]". */
+void plan_add_tensor(struct text *out, const struct route_spec *route, const struct tensor_spec *tensor);
+
 #endif

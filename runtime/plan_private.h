@@ -92,10 +92,6 @@ struct share plan_vocab(const struct plan *plan, int t);
 /* Where the hosts of the file begin in the order of slots; plan_slot and plan_node use it. */
 enum status plan_places(struct plan *plan, struct error *err);
 
-/* "0..3, 8" of ascending numbers, cut after a few runs: "0..3, 8..11, ... (24 in all)". */
-void plan_add_ranks(struct text *out, const int *ranks, size_t count);
-/* "u32[8,4]", "f32[rows 0..256,576]". */
-void plan_add_tensor(struct text *out, const struct route_spec *route, const struct tensor_spec *tensor);
 /* "mpi", "full": the words of the file. */
 const char *plan_transport_name(const struct plan *plan);
 /* "node1", "node 3"; "" when the file does not say. */

@@ -6,6 +6,7 @@
 
 #include "backends/cpu/float_mode.h"
 #include "backends/cpu/path.h"
+#include "base/dtype.h"
 
 bool compute_take(struct compute *compute, struct deal *deal, int thread, size_t *ret_unit)
 {
@@ -250,8 +251,25 @@ static void cpu_add(struct compute *compute, float *x, size_t ldx, const float *
     run_rows(&job, 2);
 }
 
+#define EVERY_WEIGHT_TYPE ((1u << WEIGHT_TYPE_COUNT) - 1)
+
+/* Rates depend on the machine and are not measured. */
+static const struct compute_capabilities capabilities = {
+    .substrate = "host memory",
+    .path_in = "in place",
+    .path_out = "in place",
+    .alignment = 1,
+    .granularity = 16,
+    .product_types = EVERY_WEIGHT_TYPE,
+    .embed_types = EVERY_WEIGHT_TYPE,
+    .activation_types = 1u << DTYPE_F32,
+    .flop_per_ns = COMPUTE_UNKNOWN,
+    .bytes_per_ns = COMPUTE_UNKNOWN,
+};
+
 const struct compute_ops cpu_compute = {
     .name = "cpu",
+    .capabilities = &capabilities,
     .open = cpu_open,
     .close = cpu_close,
     .simd = cpu_simd,
