@@ -2,7 +2,7 @@
 
 _ferry() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands='run bench plan inspect version help'
+    local commands='run check bench plan inspect version help'
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
@@ -31,6 +31,7 @@ _ferry() {
         local options='--help'
         case $command in
         run) options+=' --set --json --quiet --logits-digest --top-logits --fault' ;;
+        check) options+=' --set --json --quiet --fault' ;;
         bench) options+=' --set --json --svg --sizes --repeats --target --operation' ;;
         plan) options+=' --set --model --rank --json' ;;
         inspect | doctor) options+=' --json' ;;
@@ -40,7 +41,7 @@ _ferry() {
     fi
     case $command in
     help) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$current") ;;
-    run | bench | plan) mapfile -t COMPREPLY < <(compgen -f -X '!*.y?(a)ml' -- "$current"; compgen -d -- "$current") ;;
+    run | check | bench | plan) mapfile -t COMPREPLY < <(compgen -f -X '!*.y?(a)ml' -- "$current"; compgen -d -- "$current") ;;
     inspect) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     doctor) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     esac

@@ -4,7 +4,6 @@
 
 #include <argp.h>
 #include <ctype.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,7 @@
 #include "launcher/check_report.h"
 #include "launcher/job.h"
 #include "launcher/keeper.h"
+#include "launcher/options.h"
 #include "launcher/output.h"
 #include "launcher/run_options.h"
 #include "runtime/compute.h"
@@ -113,14 +113,8 @@ static int parse_options(int argc, char **argv, struct run_options *ret)
 {
     static const struct argp argp = {table, parse, "TOPOLOGY", doc, NULL, NULL, NULL};
     char name[] = "ferry check";
-    char *old = argv[0];
-    error_t code;
 
-    argv[0] = name;
-    argp_err_exit_status = status_exit_code(STATUS_USAGE);
-    code = argp_parse(&argp, argc, argv, 0, NULL, ret);
-    argv[0] = old;
-    return code ? status_exit_code(STATUS_USAGE) : -1;
+    return options_parse(&argp, name, argc, argv, ret);
 }
 
 /* ---- what the ranks tell ---- */
@@ -363,21 +357,8 @@ static int worker(void *context, struct keeper *keeper)
 {
     struct check *check = context;
     const struct job_task task = {.name = "check", .run = run_check, .told = told, .context = check};
-    struct error err = {0};
-    struct job *job = NULL;
-    enum status st;
-    int code;
+    int code = job_live(&check->options, &task, keeper);
 
-    (void)signal(SIGPIPE, SIG_IGN); /* a failed write, which is answered, no dead rank */
-    st = job_create(&check->options, &task, keeper, &job, &err);
-    if (st != STATUS_OK) {
-        log_error("%s: %s", status_name(st), err.text);
-        return status_exit_code(st);
-    }
-    st = job_run(job, &err);
-    if (st != STATUS_OK && job_speaks(job))
-        log_error("%s: %s", status_name(st), err.text);
-    code = job_leave(job, st);
     free(check->targets);
     free(check->hosts);
     return code;
