@@ -82,7 +82,7 @@ static void record(struct completion *completion)
 
     if (!completion->session->recorder)
         return;
-    (void)snprintf(record.object_name, sizeof record.object_name, "%s", completion->lane->name);
+    (void)memccpy(record.object_name, completion->lane->name, '\0', sizeof record.object_name - 1);
     completion->record = recorder_post(completion->session->recorder, &record);
 }
 

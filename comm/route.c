@@ -25,6 +25,7 @@ struct route {
     uint64_t last_epoch;      /* received */
     bool seen;                /* any frame has come, the last with */
     uint64_t last_sequence;
+    _Atomic(struct transfer *) spare; /* one that has ended, for the next: large blocks cost malloc a search */
 };
 
 struct transfer {
@@ -87,6 +88,7 @@ void route_destroy(struct route *route)
         return;
     if (!route->held)
         bundle_pool_destroy(route->pool);
+    free(atomic_load(&route->spare));
     free(route);
 }
 
@@ -177,7 +179,7 @@ static void destroy(struct completion *completion)
             framed_send_done(&transfer->sends[t]);
     }
     framed_receive_done(&transfer->receive);
-    free(transfer);
+    free(atomic_exchange(&transfer->route->spare, transfer));
 }
 
 static const struct work_kind send_kind = {
@@ -320,12 +322,18 @@ enum status route_acquire(struct route *route, struct bundle **ret, struct error
     return st;
 }
 
-static struct transfer *create_transfer(struct route *route, const struct work_kind *kind, int sends, uint64_t epoch)
+static struct transfer *create_transfer(struct route *route, const struct work_kind *kind, uint64_t epoch)
 {
-    struct transfer *transfer = calloc(1, sizeof *transfer + (size_t)sends * sizeof transfer->sends[0]);
+    size_t bytes = sizeof(struct transfer);
+    struct transfer *transfer = atomic_exchange(&route->spare, NULL);
 
+    if (kind->posted)
+        bytes += (size_t)route->spec.tensor_count * sizeof transfer->sends[0];
+    if (!transfer)
+        transfer = malloc(bytes);
     if (!transfer)
         return NULL;
+    memset(transfer, 0, bytes);
     transfer->completion.session = route->lane.session;
     transfer->completion.kind = kind;
     transfer->completion.operation = OPERATION_SEND_RECEIVE;
@@ -378,7 +386,7 @@ enum status route_send(struct route *route, struct bundle *bundle, uint64_t epoc
 
     if (st != STATUS_OK)
         return st;
-    transfer = create_transfer(route, &send_kind, route->spec.tensor_count, epoch);
+    transfer = create_transfer(route, &send_kind, epoch);
     if (!transfer)
         return error_set(err, STATUS_NOMEM, "a transfer on route %s", route->spec.name);
     st = check_bundle(route, bundle, transfer->shapes, err);
@@ -438,7 +446,7 @@ enum status route_receive(struct route *route, const struct shape *shapes, route
 
     if (st != STATUS_OK)
         return st;
-    transfer = create_transfer(route, &receive_kind, 0, epoch == EPOCH_ANY ? 0 : epoch);
+    transfer = create_transfer(route, &receive_kind, epoch == EPOCH_ANY ? 0 : epoch);
     if (!transfer)
         return error_set(err, STATUS_NOMEM, "a transfer on route %s", route->spec.name);
     transfer->any_epoch = epoch == EPOCH_ANY;

@@ -109,6 +109,7 @@ void session_advance(struct session *session)
     uint64_t now = clock_ns();
     enum status st = STATUS_OK;
 
+    session->advanced_ns = now;
     if (now - session->polled_ns >= POLL_US * NS_PER_US) {
         session->polled_ns = now;
         st = control_poll(session->control, &err);

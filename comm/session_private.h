@@ -65,6 +65,7 @@ struct session {
 
     uint64_t digest; /* of what all ranks agreed on; in every frame.  Set by session_consensus, 0 before */
     struct session_counters counters;
+    uint64_t advanced_ns;             /* when session_advance was called last */
     uint64_t polled_ns;               /* when the control channel was looked at last */
     atomic_uint_fast64_t progress_ns; /* when session_progress did something last */
     uint64_t moved;                   /* grows whenever a message moved */

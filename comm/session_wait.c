@@ -30,7 +30,7 @@ static void tell_wait(struct session *session, const struct lane *lane, uint64_t
     head = completion_blocker(head);
     wait->operation = head->operation;
     wait->object_id = head->lane->id;
-    (void)snprintf(wait->object_name, sizeof wait->object_name, "%s", head->lane->name);
+    (void)memccpy(wait->object_name, head->lane->name, '\0', sizeof wait->object_name - 1);
     wait->peer = head->kind->peer(head);
     wait->sequence = head->sequence;
 }
@@ -98,7 +98,7 @@ static enum status wait_loop(struct session *session, struct lane *lane, bool (*
             return STATUS_OK;
         if (session->failed)
             return session_failed(session, err);
-        now = clock_ns();
+        now = session->advanced_ns;
         if (now >= deadline_ns)
             return error_set(err, STATUS_TIMEOUT, "still waiting after %" PRIu64 " ms", (now - begun) / NS_PER_MS);
         if (session->moved != moved) {
@@ -106,7 +106,8 @@ static enum status wait_loop(struct session *session, struct lane *lane, bool (*
             since = now;
             sleep_ns = FIRST_SLEEP_US * NS_PER_US;
         }
-        tell_wait(session, lane, since);
+        if (now - since >= SPIN_US * NS_PER_US)
+            tell_wait(session, lane, since);
         if (now - since > PATIENCE_MS * NS_PER_MS && control_expired(session->control, &cause))
             return give_up(session, lane, &cause, err);
         session_tell_waiting(session);

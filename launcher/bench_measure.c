@@ -17,6 +17,8 @@ enum {
     BATCH_US = 4000, /* one way's iterations of one repeat last about so long */
     MIN_ITERATIONS = 3,
     MAX_ITERATIONS = 2000,
+    WARM_ITERATIONS = 50, /* of sizes below, before the first that tells how long one takes */
+    SMALL_BYTES = 65536,
     MAX_WAYS = 8,
     RAW_GRACE_S = 10, /* beyond the timeout, for calls that have none of their own */
     NUMBERS = BENCH_CHECKS + 2
@@ -471,6 +473,7 @@ enum status bench_measure(struct bench *bench, const struct bench_case *point, s
     struct way ways[MAX_WAYS];
     int raw_ways = 0;
     int count = 0;
+    int warm = point->bytes < SMALL_BYTES ? WARM_ITERATIONS : 1;
     uint64_t ns = 0;
     enum status st;
 
@@ -482,10 +485,12 @@ enum status bench_measure(struct bench *bench, const struct bench_case *point, s
     count = list_ways(bench, raw_ways, ways);
     for (int w = count - 1; w >= 0 && st == STATUS_OK; w--)
         st = try_way(bench, &ways[w], &ns, err);
-    if (st == STATUS_OK) /* warm now */
-        st = run_way(bench, &ways[0], 1, false, &ns, err);
     if (st == STATUS_OK)
-        st = agree_iterations(bench, ns, &ret->iterations, err);
+        st = run_way(bench, &ways[0], warm, false, &ns, err);
+    if (st == STATUS_OK)
+        st = run_way(bench, &ways[0], warm, false, &ns, err);
+    if (st == STATUS_OK)
+        st = agree_iterations(bench, ns / (uint64_t)warm, &ret->iterations, err);
     if (st == STATUS_OK)
         st = repeat(bench, ways, count, ret->iterations, mine, err);
     if (st == STATUS_OK)

@@ -44,11 +44,10 @@ static enum status check_program(struct error *err)
     return STATUS_OK;
 }
 
-/* Ranks may outnumber cores: where Open MPI waits inside a call it shall give the core away.  What the user has set
- * stays. */
+/* What the user has set stays.  Nothing is said about giving the core away (mpi_yield_when_idle): that would cost every
+ * look for a message a call into the kernel, and mpirun asks for it where ranks outnumber cores. */
 static void set_environment(const struct transport_options *options)
 {
-    (void)setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     if (options->interface) {
         (void)setenv("OMPI_MCA_btl_tcp_if_include", options->interface, 0);
         (void)setenv("OMPI_MCA_oob_tcp_if_include", options->interface, 0);
