@@ -30,6 +30,13 @@ struct error {
     char text[2048];
 };
 
+/* Make err empty.  Cheaper than zeroing all of it, where that happens for every message. */
+static inline void error_init(struct error *err)
+{
+    err->status = STATUS_OK;
+    err->text[0] = '\0';
+}
+
 /* Write the sentence (printf style) and return st.  err may be NULL.  Local, never blocks. */
 enum status error_set(struct error *err, enum status st, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
@@ -51,8 +58,7 @@ const char *status_name(enum status st);
 int status_exit_code(enum status st);
 
 /* Our own mistakes only: a broken invariant.  Prints the expression and aborts.  No effects inside. */
-#define CHECK(expression) \
-    ((expression) ? (void)0 : check_failed(#expression, __FILE__, __LINE__))
+#define CHECK(expression) ((expression) ? (void)0 : check_failed(#expression, __FILE__, __LINE__))
 
 _Noreturn void check_failed(const char *expression, const char *file, int line);
 

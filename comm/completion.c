@@ -220,9 +220,10 @@ static enum status torn_down(const struct session *session)
 static enum status move(struct completion *completion, bool *ret_over)
 {
     struct session *session = completion->session;
-    struct error err = {0};
+    struct error err;
     enum status st = STATUS_OK;
 
+    error_init(&err);
     if (!session->failed && !completion_ready(completion))
         return STATUS_OK;
     if (!session->failed) {

@@ -333,7 +333,11 @@ static struct transfer *create_transfer(struct route *route, const struct work_k
         transfer = malloc(bytes);
     if (!transfer)
         return NULL;
-    memset(transfer, 0, bytes);
+    memset(transfer, 0, offsetof(struct transfer, shapes)); /* the rest is written before it is read, but for these */
+    transfer->receive.work = NULL;
+    transfer->receive.scratch = NULL;
+    for (int t = 0; kind->posted && t < route->spec.tensor_count; t++)
+        transfer->sends[t].works = NULL;
     transfer->completion.session = route->lane.session;
     transfer->completion.kind = kind;
     transfer->completion.operation = OPERATION_SEND_RECEIVE;

@@ -105,10 +105,11 @@ static void step_lanes(struct session *session)
 /* Again when work has ended that others were ordered after: their lanes may stand earlier in the list. */
 void session_advance(struct session *session)
 {
-    struct error err = {0};
+    struct error err;
     uint64_t now = clock_ns();
     enum status st = STATUS_OK;
 
+    error_init(&err);
     session->advanced_ns = now;
     if (now - session->polled_ns >= POLL_US * NS_PER_US) {
         session->polled_ns = now;

@@ -60,6 +60,14 @@ static enum status give_up(struct session *session, struct lane *lane, struct ca
     return st;
 }
 
+/* STATUS_OK while the timeout rule lets this rank wait. */
+static enum status lose_patience(struct session *session, struct lane *lane, struct error *err)
+{
+    struct cause cause = {0};
+
+    return control_expired(session->control, &cause) ? give_up(session, lane, &cause, err) : STATUS_OK;
+}
+
 /* One turn of a wait without the lock: spin at first, then sleep in growing steps. */
 static void pause_wait(struct session *session, uint64_t since_ns, uint64_t now_ns, uint64_t deadline_ns,
                        uint64_t *sleep_ns)
@@ -91,7 +99,7 @@ static enum status wait_loop(struct session *session, struct lane *lane, bool (*
 
     for (;;) {
         uint64_t now = 0;
-        struct cause cause = {0};
+        enum status st = STATUS_OK;
 
         session_advance(session);
         if (over(context))
@@ -108,8 +116,10 @@ static enum status wait_loop(struct session *session, struct lane *lane, bool (*
         }
         if (now - since >= SPIN_US * NS_PER_US)
             tell_wait(session, lane, since);
-        if (now - since > PATIENCE_MS * NS_PER_MS && control_expired(session->control, &cause))
-            return give_up(session, lane, &cause, err);
+        if (now - since > PATIENCE_MS * NS_PER_MS)
+            st = lose_patience(session, lane, err);
+        if (st != STATUS_OK)
+            return st;
         session_tell_waiting(session);
         pause_wait(session, since, now, deadline_ns, &sleep_ns);
     }

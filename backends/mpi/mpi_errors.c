@@ -19,13 +19,11 @@ static enum status kind_of(int code)
     }
 }
 
-enum status mpi_status(int code, const char *call, struct error *err)
+enum status mpi_failure(int code, const char *call, struct error *err)
 {
     char text[MPI_MAX_ERROR_STRING + 1] = "";
     int length = 0;
 
-    if (code == MPI_SUCCESS)
-        return STATUS_OK;
     if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
         return error_set(err, kind_of(code), "%s failed with code %d", call, code);
     return error_set(err, kind_of(code), "%s failed: %s", call, text);

@@ -16,9 +16,9 @@ struct raw {
     int rank;
     int size;
     struct raw_call call;
-    int count;  /* of elements, or bytes */
-    int *ints;  /* [4 * size]: send counts, send starts, recv counts, recv starts, in extents */
-    int *units; /* [4 * size]: counts of one, byte displacements; send, then recv: for MPI_Alltoallw */
+    int count;               /* of elements, or bytes */
+    int *ints;               /* [4 * size]: send counts, send starts, recv counts, recv starts, in extents */
+    int *units;              /* [4 * size]: counts of one, byte displacements; send, then recv: for MPI_Alltoallw */
     MPI_Datatype extent_out; /* one extent: outer blocks of inner bytes, resized so that the next lies beside it */
     MPI_Datatype extent_in;
     MPI_Datatype packed; /* the same, contiguous: a gather's own part */
