@@ -76,7 +76,7 @@ enum { FERRY_ERROR_BYTES = 2048 };
 
 struct ferry_error {
     enum ferry_status status;
-    int speak;                    /* 1: tell the user.  Of a failure that all ranks share, one rank is told so, once */
+    int speak;                    /* 1: this rank tells the user.  Of a failure that all ranks share, one rank does */
     char text[FERRY_ERROR_BYTES]; /* a sentence for a person, always terminated */
 };
 

@@ -56,10 +56,8 @@ enum ferry_status ferry_result(struct ferry_session *session, enum status st, co
 
     if (st == STATUS_OK)
         return FERRY_OK;
-    if (session && session->session && session_check(session->session, NULL) != STATUS_OK) {
+    if (session && session->session && session_check(session->session, NULL) != STATUS_OK)
         st = session_settle(session->session, &cause, &speak);
-        speak = speak && !atomic_exchange(&session->told, true);
-    }
     if (error) {
         error->status = (enum ferry_status)st;
         error->speak = speak;

@@ -6,7 +6,6 @@
 #define RUNTIME_FERRY_PRIVATE_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "comm/completion.h"
 #include "comm/group.h"
@@ -46,7 +45,6 @@ struct ferry_session {
     size_t fault_count;
     struct ferry_group *groups; /* [plan->group_count] */
     struct ferry_route *routes; /* [plan->route_count] */
-    atomic_bool told;           /* this rank has told its program to speak */
     pthread_mutex_t lock;       /* of the next */
     struct ferry_completion *abandoned;
 };
