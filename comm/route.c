@@ -336,6 +336,7 @@ static struct transfer *create_transfer(struct route *route, const struct work_k
     memset(transfer, 0, offsetof(struct transfer, shapes)); /* the rest is written before it is read, but for these */
     transfer->receive.work = NULL;
     transfer->receive.scratch = NULL;
+    transfer->receive.refusal = NULL;
     for (int t = 0; kind->posted && t < route->spec.tensor_count; t++)
         transfer->sends[t].works = NULL;
     transfer->completion.session = route->lane.session;
