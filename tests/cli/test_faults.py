@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -294,9 +295,117 @@ def test_signals():
         model = Folder(running.KJV, folder, "cut")
         job = start_long("cut-file", model=model.path)
         result = end_after(job, lambda job: model.cut("model-00002-of-00002.safetensors", 4096))
-        # Each rank that meets the end of the file says so itself.
+        # Both ranks meet the end of the file; one of them says so.
         expecting.failure(tally, "a file is cut under its mapping", result, "storage", r"model-00002-of-00002\.safetensors",
-                          r"offset \d+", printed=None)
+                          r"offset \d+")
+
+    @case
+    def one_keeper_ended():
+        """SIGTERM to one keeper alone, by nobody that has started the job: a cause, where one of mpirun's is none."""
+        result = end_after(start_long("keeper-term"), send(signal.SIGTERM, 1, 0))
+        expecting.failure(tally, "SIGTERM to one keeper", result, "lost",
+                          r"rank 1 on \S+ died: killed by SIGTERM, which process %d \(python" % os.getpid())
+
+    @case
+    def two_at_once():
+        """Two ranks die at the same instant: one cause, the same on disk."""
+        for attempt in range(3):
+            where = os.path.join(folder, "twice-%d" % attempt)
+            job = start_long("twice-%d" % attempt, {"pipeline": 2, "tensor": 2}, ["--set", "run_dir=" + where])
+
+            def both(job):
+                pids = [job.ranks()[rank][1] for rank in (1, 2)]
+                for pid in pids:
+                    os.kill(pid, signal.SIGKILL)
+
+            result = end_after(job, both)
+            expecting.failure(tally, "two ranks die at once", result, "lost", r"rank [12] on \S+ died: killed by SIGKILL")
+            with open(os.path.join(where, os.listdir(where)[0], "cause.json"), encoding="utf-8") as file:
+                cause = json.load(file)
+            tally.check("rank %d on" % cause["rank"] in result.err, "the printed cause is the one on disk",
+                        result.summary() + json.dumps(cause))
+
+    @case
+    def disk_full():
+        result = run({"pipeline": 2}, ["rank=1,op=12,kind=disk-full"], name="disk")
+        expecting.failure(tally, "a disk that runs full on rank 1", result, "storage",
+                          r"rank 1: .*rank-000001\.recorder: No space left on device")
+
+    @case
+    def never_reached():
+        """A rehearsal that does not happen is told, by rank 0, and changes nothing."""
+        reference, operations = learn({"pipeline": 2}, name="reference")
+        posted = operations[1][-1].number + 1
+        result = run({"pipeline": 2}, ["rank=1,op=%d,kind=kill" % posted, "rank=0,op=2,kind=flip:70000",
+                                       "rank=1,op=%d,kind=delay:10ms" % (posted - 1)])
+        unharmed("faults that never happen", result, reference)
+        notes = [line for line in result.err.splitlines() if "warning: fault" in line]
+        tally.check(len(notes) == 2 and any("rank=1,op=%d was never reached: the rank posted %d operations"
+                                            % (posted, posted) in note for note in notes) and
+                    any("rank=0,op=2,kind=flip:70000 never happened" in note for note in notes),
+                    "both are told, the one that happened is not", result.summary())
+
+    @case
+    def a_reader_that_is_slow():
+        """Standard output is non-blocking and full: waited for, as a blocking one would be."""
+        ends = os.pipe()
+        os.set_blocking(ends[1], False)
+        try:  # fill it
+            while True:
+                os.write(ends[1], b"x" * 4096)
+        except BlockingIOError:
+            pass
+        path = topology("slow-reader", {"pipeline": 1})
+        process = subprocess.Popen([running.FERRY, "run", path, "--json"], stdout=ends[1], stderr=subprocess.PIPE)
+        os.close(ends[1])
+        time.sleep(0.5)
+        with os.fdopen(ends[0], "rb") as reader:
+            out = reader.read().lstrip(b"x")
+        err = process.communicate(timeout=30)[1]
+        tally.check(process.returncode == 0 and len(out.splitlines()) == len(PROMPTS),
+                    "a full non-blocking pipe loses nothing", "%s\n%s\n%s" % (process.returncode, out, err))
+
+    @case
+    def full_output():
+        path = topology("full-output", {"pipeline": 1})
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([running.FERRY, "run", path], stdout=full, stderr=subprocess.PIPE, timeout=30,
+                                  check=False)
+            tally.check(done.returncode == 9 and b"standard output: No space left" in done.stderr,
+                        "results on a full disk", done.stderr.decode())
+            for words in (["--help"], ["run", "--help"], ["version"], ["help", "plan"]):
+                done = subprocess.run([running.FERRY] + words, stdout=full, stderr=subprocess.PIPE, check=False)
+                tally.check(done.returncode == 9 and done.stderr.count(b"No space left") == 1,
+                            "%s on a full disk" % " ".join(words), done.stderr.decode())
+
+    @case
+    def told_once_by_three():
+        for name, words, needle in (("an unknown option", ["run", "--nope"], "unrecognized option '--nope'"),
+                                    ("an unknown command", ["rum"], "no command 'rum'"),
+                                    ("no topology", ["run"], "which topology")):
+            result = running.execute([running.MPIRUN, "--oversubscribe", "-n", "3", running.FERRY] + words, timeout=30)
+            tally.check(result.code == 2 and result.err.count(needle) == 1, name + " on 3 ranks is told once",
+                        result.summary())
+        result = running.execute([running.MPIRUN, "--oversubscribe", "-n", "3", running.FERRY, "run", "--help"],
+                                 timeout=30)
+        tally.check(result.code == 0 and result.out.count("Usage: ferry run") == 1, "help on 3 ranks is shown once",
+                    result.summary())
+
+    @case
+    def wrong_interface():
+        result = run({"pipeline": 2}, [], name="interface", interface="nowhere0")
+        expecting.failure(tally, "an interface that no host has", result, "environment",
+                          r"communication\.interface: nowhere0: no such interface on \S+; it has .*\blo\b")
+
+    @case
+    def no_plugin():
+        """What fails before ranks can talk is told once too."""
+        path = topology("no-plugin", {"pipeline": 3})
+        with open(os.path.join(folder, "ferry-mpi.so"), "w", encoding="utf-8") as file:
+            file.write("no library")
+        result = running.mpirun(3, ["run", path], extra_env={"FERRY_PLUGIN_DIR": folder}, timeout=30)
+        expecting.failure(tally, "a broken plugin on 3 ranks", result, "environment",
+                          r"ferry-mpi\.so cannot be opened")
 
     @case
     def quarantined():

@@ -119,6 +119,137 @@ START_TEST(a_cut_or_foreign_file_is_refused)
 }
 END_TEST
 
+static void patch(off_t at, const void *bytes, size_t count)
+{
+    char path[128];
+    int file;
+
+    ck_assert_int_eq(recorder_path(folder, 3, path, sizeof path), STATUS_OK);
+    file = open(path, O_WRONLY);
+    ck_assert_int_eq(pwrite(file, bytes, count, at), (ssize_t)count);
+    close(file);
+}
+
+/* Offsets as the table at the top of recorder.c gives them. */
+START_TEST(a_file_that_contradicts_itself_is_refused_by_name)
+{
+    static const struct {
+        off_t at;
+        unsigned char byte;
+        const char *says;
+    } vectors[] = {{0, 'X', "does not begin with FERRYREC"},
+                   {8, 3, "version 3; this ferry reads version 2"},
+                   {13, 9, "2304 records of 192 bytes"},
+                   {16, 1, "records of 1 bytes"},
+                   {20, 4, "rank 4 of 4"},
+                   {23, 255, "of 4"},
+                   {27, 1, "of 16777220"},
+                   {120, 9, "end 9"}};
+    struct recorder *recorder = NULL;
+    char path[128];
+
+    ck_assert_int_eq(recorder_path(folder, 3, path, sizeof path), STATUS_OK);
+    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+        struct error err = {0};
+
+        ck_assert_int_eq(recorder_open(folder, 3, 4, &recorder, &err), STATUS_OK);
+        recorder_close(recorder);
+        patch(vectors[i].at, &vectors[i].byte, 1);
+        ck_assert_int_eq(recorder_load(path, &view, &err), STATUS_CORRUPT);
+        ck_assert_msg(strstr(err.text, vectors[i].says) != NULL, "vector %zu: %s", i, err.text);
+        ck_assert_ptr_eq(strstr(err.text, path), err.text);
+    }
+}
+END_TEST
+
+START_TEST(damage_that_can_be_read_stays_within_bounds)
+{
+    static const unsigned char wild[8] = {255, 255, 255, 255, 255, 255, 255, 255};
+    struct record record = {.operation = OPERATION_BARRIER, .object_name = "world/0", .peer = 1};
+    struct recorder *recorder = NULL;
+    struct wait_state state = {.waiting = true, .peer = 1, .phase = "step"};
+
+    ck_assert_int_eq(recorder_open(folder, 3, 4, &recorder, NULL), STATUS_OK);
+    (void)recorder_post(recorder, &record);
+    recorder_state(recorder, &state);
+    recorder_close(recorder);
+    patch(256 + 12, "\x04\0\0", 4);      /* the peer waited for: there is no rank 4 of 4 */
+    patch(256 + 104, "\x1b[2J", 4);      /* the phase */
+    patch(1024 + 8, wild, 4);            /* the record's operation */
+    patch(1024 + 16, "\xfe\xff\xff", 4); /* its peer */
+    load();
+    ck_assert_int_eq(view.state.peer, -1);
+    ck_assert_str_eq(view.state.phase, "?[2J");
+    ck_assert_int_eq(view.count, 1);
+    ck_assert_int_eq(view.records[0].operation, OPERATION_NONE);
+    ck_assert_int_eq(view.records[0].peer, -1);
+    patch(112, wild, 8); /* operations posted: the ring holds none of the last 256 numbers */
+    load();
+    ck_assert_int_eq(view.count, 0);
+}
+END_TEST
+
+START_TEST(a_rank_says_how_it_ends)
+{
+    struct recorder *recorder = NULL;
+    struct wait_state state = {.waiting = true, .peer = 2, .phase = "step 7"};
+
+    ck_assert_int_eq(recorder_open(folder, 3, 4, &recorder, NULL), STATUS_OK);
+    load();
+    ck_assert_int_eq(view.end, RECORDER_RUNNING);
+    recorder_state(recorder, &state);
+    recorder_phase(recorder, "step 7 is indeterminate");
+    recorder_leave(recorder, STATUS_TIMEOUT);
+    recorder_leave(recorder, STATUS_OK);
+    load();
+    ck_assert_int_eq(view.end, RECORDER_FAILED);
+    ck_assert_int_eq(view.end_status, STATUS_TIMEOUT);
+    ck_assert_int_eq(view.state.peer, 2);
+    ck_assert_str_eq(view.state.phase, "step 7 is indeterminate");
+    recorder_mark_killed(folder, 3, SIGTERM);
+    load();
+    ck_assert_int_eq(view.end, RECORDER_KILLED);
+    ck_assert_int_eq(view.end_signal, SIGTERM);
+    ck_assert_uint_gt(view.ended_ns, 0);
+    recorder_mark_killed(folder, 2, SIGTERM); /* no such file: nothing happens */
+    recorder_close(recorder);
+    ck_assert_int_eq(recorder_open(folder, 3, 4, &recorder, NULL), STATUS_OK);
+    recorder_leave(recorder, STATUS_OK);
+    load();
+    ck_assert_int_eq(view.end, RECORDER_CLOSED);
+    recorder_close(recorder);
+}
+END_TEST
+
+START_TEST(a_writer_that_stopped_in_the_middle_is_known)
+{
+    struct recorder *recorder = NULL;
+    struct wait_state state = {.waiting = true, .peer = 2};
+
+    ck_assert_int_eq(recorder_open(folder, 3, 4, &recorder, NULL), STATUS_OK);
+    recorder_state(recorder, &state);
+    recorder_close(recorder);
+    load();
+    ck_assert(!view.torn);
+    patch(248, "\x03", 1); /* the number of writes is odd */
+    load();
+    ck_assert(view.torn);
+}
+END_TEST
+
+START_TEST(a_new_run_forgets_the_old_cause)
+{
+    struct cause cause = {.status = STATUS_LOST, .text = "old"};
+    bool first = false;
+
+    ck_assert_int_eq(cause_save(folder, &cause, NULL, &first, NULL), STATUS_OK);
+    cause_forget(folder);
+    first = false;
+    ck_assert_int_eq(cause_save(folder, &cause, NULL, &first, NULL), STATUS_OK);
+    ck_assert(first);
+}
+END_TEST
+
 START_TEST(no_recorder_records_nothing)
 {
     struct record record = {0};
@@ -126,6 +257,9 @@ START_TEST(no_recorder_records_nothing)
 
     recorder_end(NULL, recorder_post(NULL, &record), STATUS_OK);
     recorder_state(NULL, &state);
+    recorder_phase(NULL, "");
+    recorder_alive(NULL);
+    recorder_leave(NULL, STATUS_OK);
     recorder_close(NULL);
 }
 END_TEST
@@ -183,6 +317,11 @@ int main(void)
     tcase_add_test(tests, what_a_killed_process_did_last_can_be_read);
     tcase_add_test(tests, the_ring_keeps_the_last_records_in_order);
     tcase_add_test(tests, a_cut_or_foreign_file_is_refused);
+    tcase_add_test(tests, a_file_that_contradicts_itself_is_refused_by_name);
+    tcase_add_test(tests, damage_that_can_be_read_stays_within_bounds);
+    tcase_add_test(tests, a_rank_says_how_it_ends);
+    tcase_add_test(tests, a_writer_that_stopped_in_the_middle_is_known);
+    tcase_add_test(tests, a_new_run_forgets_the_old_cause);
     tcase_add_test(tests, no_recorder_records_nothing);
     tcase_add_test(tests, the_first_cause_stays);
     tcase_add_test(tests, what_was_found_explains_more_than_what_was_missed);

@@ -189,6 +189,48 @@ START_TEST(a_wait_for_nobody_ends_at_ourselves)
 }
 END_TEST
 
+START_TEST(a_person_is_told_before_anybody_is_blamed)
+{
+    char line[512] = "";
+
+    begin(600 * S, 1);
+    ck_assert(!suspicion_tell(&suspicion, &own, 101 * S, line, sizeof line));
+    ck_assert_int_eq(suspicion_step(&suspicion, &own, 102 * S), -1);
+    ck_assert_int_eq(suspicion_step(&suspicion, &own, 103 * S), 1); /* 3 s, not a quarter of ten minutes */
+    ck_assert(!suspicion_tell(&suspicion, &own, 103 * S, line, sizeof line));
+    ck_assert_int_eq(answer(1, 2, 9 * S, 103 * S), 2);
+    ck_assert(!suspicion_tell(&suspicion, &own, 103 * S, line, sizeof line));
+    (void)answer(2, -1, S, 103 * S);
+    ck_assert(suspicion_tell(&suspicion, &own, 105 * S, line, sizeof line));
+    ck_assert_str_eq(line,
+                     "waiting for 5.0 s: rank 2 works, its last sign of progress 3.0 s ago; rank 0 waits for rank "
+                     "1 in all_reduce_sum on tensor/0, sequence 4; rank 1 waits for rank 2 (step 12); rank 2 does "
+                     "not wait (step 12)");
+    begin(600 * S, 1);
+    (void)suspicion_step(&suspicion, &own, 110 * S);
+    (void)suspicion_step(&suspicion, &own, 113 * S);
+    ck_assert(suspicion_tell(&suspicion, &own, 113 * S, line, sizeof line));
+    ck_assert_str_eq(line, "waiting for 13.0 s: rank 1 does not answer, for 13.0 s now; rank 0 waits for rank 1 in "
+                           "all_reduce_sum on tensor/0, sequence 4");
+}
+END_TEST
+
+START_TEST(a_cycle_and_a_wait_for_nobody_are_told)
+{
+    char line[512] = "";
+
+    begin(600 * S, 1);
+    (void)suspicion_step(&suspicion, &own, 110 * S);
+    (void)answer(1, 0, 9 * S, 110 * S);
+    ck_assert(suspicion_tell(&suspicion, &own, 110 * S, line, sizeof line));
+    ck_assert_ptr_nonnull(
+        strstr(line, "waiting for 10.0 s: ranks wait for each other, rank 0 among them; rank 0 waits"));
+    begin(600 * S, -1);
+    ck_assert(suspicion_tell(&suspicion, &own, 110 * S, line, sizeof line));
+    ck_assert_ptr_nonnull(strstr(line, "waiting for 10.0 s; rank 0 waits in all_reduce_sum"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("suspicion");
@@ -205,6 +247,8 @@ int main(void)
     tcase_add_test(tests, a_late_answer_takes_the_silence_back);
     tcase_add_test(tests, another_wait_is_another_suspicion);
     tcase_add_test(tests, a_wait_for_nobody_ends_at_ourselves);
+    tcase_add_test(tests, a_person_is_told_before_anybody_is_blamed);
+    tcase_add_test(tests, a_cycle_and_a_wait_for_nobody_are_told);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);

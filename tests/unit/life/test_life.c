@@ -1,5 +1,6 @@
 /* Keeper, watchdog, plugin, starter: each in a process of its own whose code and standard error are looked at. */
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "comm/cause.h"
 #include "launcher/keeper.h"
 #include "comm/plugin.h"
 #include "launcher/starter.h"
@@ -181,6 +183,145 @@ START_TEST(a_worker_that_dies_of_a_forwarded_stop_signal_is_no_cause)
 }
 END_TEST
 
+static char run_folder[] = "/tmp/ferry-life-XXXXXX";
+
+/* A run's folder, in which cause.json may lie already. */
+static void make_run_folder(bool with_cause)
+{
+    const struct cause cause = {.status = STATUS_MISMATCH, .text = "an earlier cause of this run"};
+
+    (void)strcpy(run_folder, "/tmp/ferry-life-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(run_folder));
+    if (with_cause)
+        ck_assert_int_eq(cause_save(run_folder, &cause, NULL, NULL, NULL), STATUS_OK);
+}
+
+/* What cause.json says; the folder is removed. */
+static const char *take_cause(void)
+{
+    static char bytes[2048];
+    char path[128];
+    ssize_t count = 0;
+    int file;
+
+    (void)snprintf(path, sizeof path, "%s/cause.json", run_folder);
+    file = open(path, O_RDONLY);
+    if (file >= 0) {
+        count = read(file, bytes, sizeof bytes - 1);
+        close(file);
+        unlink(path);
+    }
+    bytes[count > 0 ? count : 0] = '\0';
+    ck_assert_int_eq(rmdir(run_folder), 0);
+    return bytes;
+}
+
+static int die_in_run(void *context, struct keeper *keeper)
+{
+    keeper_set_run(keeper, run_folder, 1, 2);
+    return raise_signal(context, keeper);
+}
+
+static int keep_run(void)
+{
+    return keeper_run(die_in_run, &wanted_code);
+}
+
+START_TEST(of_two_causes_of_a_run_one_is_told)
+{
+    struct child child;
+
+    wanted_code = SIGKILL;
+    make_run_folder(false);
+    spawn(&child, keep_run);
+    collect(&child);
+    ck_assert_int_eq(child.code, 8);
+    ck_assert_ptr_nonnull(strstr(child.text, "died: killed by SIGKILL"));
+    ck_assert_ptr_nonnull(strstr(take_cause(), "died: killed by SIGKILL"));
+    make_run_folder(true);
+    spawn(&child, keep_run);
+    collect(&child);
+    ck_assert_int_eq(child.code, 8);
+    ck_assert_str_eq(child.text, "");
+    ck_assert_ptr_nonnull(strstr(take_cause(), "an earlier cause"));
+}
+END_TEST
+
+static int leave_words(void *context, struct keeper *keeper)
+{
+    if (context)
+        keeper_set_run(keeper, run_folder, 1, 2);
+    log_set_tag("rank 1/2 stage 1");
+    keeper_last_words(keeper, STATUS_STORAGE, "file w was cut");
+    keeper_last_words(keeper, STATUS_TIMEOUT, "the second is not heard");
+    return status_exit_code(STATUS_STORAGE);
+}
+
+static int keep_words_of_run(void)
+{
+    return keeper_run(leave_words, run_folder);
+}
+
+static int keep_words_of_rank_1(void)
+{
+    (void)setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+    return keeper_run(leave_words, NULL);
+}
+
+START_TEST(last_words_are_told_once)
+{
+    struct child child;
+    uint64_t begin_ns;
+
+    make_run_folder(false);
+    spawn(&child, keep_words_of_run);
+    collect(&child);
+    ck_assert_int_eq(child.code, 9);
+    ck_assert_str_eq(child.text, "ferry: rank 1/2 stage 1: error: storage: file w was cut\n");
+    ck_assert_ptr_nonnull(strstr(take_cause(), "\"exit_code\": 9"));
+    make_run_folder(true);
+    spawn(&child, keep_words_of_run);
+    collect(&child);
+    ck_assert_int_eq(child.code, 9);
+    ck_assert_str_eq(child.text, "");
+    (void)take_cause();
+    /* Without a folder rank 1 gives rank 0 the time to say it and have it ended: by its parent's TERM. */
+    spawn(&child, keep_words_of_rank_1);
+    clock_sleep_ns(300 * NS_PER_MS);
+    ck_assert_int_eq(kill(child.pid, SIGTERM), 0);
+    collect(&child);
+    ck_assert_int_eq(child.code, 9);
+    ck_assert_str_eq(child.text, "");
+    begin_ns = clock_ns();
+    spawn(&child, keep_words_of_rank_1);
+    collect(&child);
+    ck_assert_ptr_nonnull(strstr(child.text, "file w was cut"));
+    ck_assert_uint_ge(clock_ns() - begin_ns, NS_PER_S);
+}
+END_TEST
+
+START_TEST(a_stop_signal_of_anybody_else_is_a_cause)
+{
+    struct child child;
+    char expected[64];
+    pid_t stranger;
+
+    spawn(&child, keep_usr1);
+    until_ready(&child);
+    stranger = fork();
+    if (stranger == 0) {
+        (void)kill(child.pid, SIGTERM);
+        clock_sleep_ns(300 * NS_PER_MS);
+        _exit(0);
+    }
+    collect(&child);
+    ck_assert_int_eq(waitpid(stranger, NULL, 0), stranger);
+    ck_assert_int_eq(child.code, 8);
+    (void)snprintf(expected, sizeof expected, "killed by SIGTERM, which process %d (test_life) sent", (int)stranger);
+    ck_assert_msg(strstr(child.text, expected) != NULL, "%s", child.text);
+}
+END_TEST
+
 static int stop_for_a_while(void *context, struct keeper *keeper)
 {
     pid_t helper = fork();
@@ -300,6 +441,64 @@ START_TEST(the_watchdog_ends_a_phase_that_overstays)
 }
 END_TEST
 
+static void words_to_stderr(void *context, const char *text)
+{
+    (void)fprintf(stderr, "%s: %s", (const char *)context, text);
+}
+
+static int overstay_with_words(void)
+{
+    static char said[] = "said";
+    struct watchdog *watchdog = NULL;
+
+    if (watchdog_create(&watchdog, NULL))
+        return 1;
+    watchdog_speak(watchdog, words_to_stderr, said);
+    watchdog_arm(watchdog, clock_ns() + 100 * NS_PER_MS, "loading", NULL);
+    clock_sleep_ns(20 * NS_PER_S);
+    return 1;
+}
+
+START_TEST(the_watchdog_lets_another_speak)
+{
+    struct child child;
+
+    spawn(&child, overstay_with_words);
+    collect(&child);
+    ck_assert_int_eq(child.code, 7);
+    ck_assert_str_eq(child.text, "said: loading has not ended within 0.1 s: this process ends");
+}
+END_TEST
+
+static int count_cores(pid_t pid, size_t bytes, cpu_set_t *set)
+{
+    (void)pid;
+    if (bytes < 512) { /* a kernel of 4096 CPUs */
+        errno = EINVAL;
+        return -1;
+    }
+    for (size_t cpu = 0; cpu < 3000; cpu++)
+        CPU_SET_S(cpu, bytes, set);
+    return 0;
+}
+
+static int no_cores(pid_t pid, size_t bytes, cpu_set_t *set)
+{
+    (void)pid;
+    (void)bytes;
+    (void)set;
+    errno = EPERM;
+    return -1;
+}
+
+START_TEST(cores_are_counted_beyond_1024)
+{
+    ck_assert_int_eq(starter_cores(count_cores), 3000);
+    ck_assert_int_eq(starter_cores(no_cores), 1);
+    ck_assert_int_ge(starter_cores(sched_getaffinity), 1);
+}
+END_TEST
+
 START_TEST(a_plugin_that_cannot_be_opened_is_told_with_what_to_do)
 {
     const struct transport_ops *ops = NULL;
@@ -400,6 +599,11 @@ int main(void)
     tcase_add_test(tests, signals_reach_the_worker_once_through_the_keeper);
     tcase_add_test(tests, a_worker_that_dies_of_a_forwarded_stop_signal_is_no_cause);
     tcase_add_test(tests, a_stopped_worker_is_not_a_dead_one);
+    tcase_add_test(tests, of_two_causes_of_a_run_one_is_told);
+    tcase_add_test(tests, last_words_are_told_once);
+    tcase_add_test(tests, a_stop_signal_of_anybody_else_is_a_cause);
+    tcase_add_test(tests, the_watchdog_lets_another_speak);
+    tcase_add_test(tests, cores_are_counted_beyond_1024);
     tcase_add_test(tests, the_worker_is_first_in_line_when_memory_runs_out);
     tcase_add_test(tests, the_watchdog_ends_a_phase_that_overstays);
     tcase_add_test(tests, a_plugin_that_cannot_be_opened_is_told_with_what_to_do);
