@@ -1,0 +1,60 @@
+/* A whole generation with the shipped model, its ranks as threads over loopback, for tests. */
+#ifndef TESTS_LOOP_GENERATING_H
+#define TESTS_LOOP_GENERATING_H
+
+#include "comm/fault.h"
+#include "comm/session.h"
+#include "runtime/compute.h"
+#include "runtime/generate.h"
+#include "runtime/prompts.h"
+
+enum { GENERATING_PROMPTS = 16, GENERATING_NEW = 12, GENERATING_RANKS = 8 };
+
+/* How one rank ended. */
+struct outcome {
+    struct generating *job;
+    int rank;
+    enum status st;
+    struct error err;
+    enum status again; /* of a second generation_run after a failed one */
+    struct error again_err;
+    struct epoch last[2]; /* newest first, what the rank knows of them */
+    struct generate_stats stats;
+    uint64_t operations; /* comm's count */
+};
+
+/* One run.  Zeros are defaults. */
+struct generating {
+    const char *mesh;              /* "pipeline: 2" */
+    uint32_t microbatch;           /* 0: auto */
+    uint32_t chunk;                /* 0: 5 */
+    const struct compute_ops *ops; /* NULL: the CPU's */
+    const struct fault *faults;
+    int fault_count;
+    uint64_t timeout_ns;
+    struct prompts prompts; /* rank 0's; borrowed */
+
+    struct topology *topology; /* made by the run */
+    struct loopback_world *world;
+    int ranks;
+    struct outcome outcome[GENERATING_RANKS];
+    /* As rank 0 was told. */
+    uint32_t tokens[GENERATING_PROMPTS][GENERATING_NEW];
+    uint32_t counts[GENERATING_PROMPTS];
+    uint64_t digests[GENERATING_PROMPTS];
+    uint32_t flags[GENERATING_PROMPTS]; /* of the last token */
+};
+
+/* Run it.  The caller looks at the outcomes. */
+void generating_run(struct generating *job);
+
+/* The prompts of tests/parity/golden/kjv.json and the tokens that transformers computed for them. */
+struct golden {
+    struct prompts prompts;
+    uint64_t begin[GENERATING_PROMPTS + 1];
+    uint32_t ids[4096];
+    uint32_t expected[GENERATING_PROMPTS][GENERATING_NEW];
+};
+void golden_load(struct golden *ret);
+
+#endif
