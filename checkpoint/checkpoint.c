@@ -11,6 +11,7 @@
 #include "base/size.h"
 #include "checkpoint/checkpoint_private.h"
 #include "checkpoint/gguf_private.h"
+#include "checkpoint/saved.h"
 
 static enum status open_any(struct checkpoint *checkpoint, struct error *err)
 {
@@ -21,7 +22,10 @@ static enum status open_any(struct checkpoint *checkpoint, struct error *err)
         return st;
     if (stat(checkpoint->path, &facts))
         return error_set(err, STATUS_STORAGE, "%s: %s", checkpoint->path, strerror(errno));
-    st = S_ISDIR(facts.st_mode) ? folder_open(checkpoint, err) : gguf_open(checkpoint, err);
+    if (S_ISDIR(facts.st_mode))
+        st = folder_open(checkpoint, err);
+    else
+        st = saved_begins(checkpoint->path) ? saved_open(checkpoint, err) : gguf_open(checkpoint, err);
     if (st == STATUS_OK && checkpoint->notes.failed)
         st = error_set(err, STATUS_NOMEM, "%s: the notes", checkpoint->path);
     return st;
@@ -134,6 +138,11 @@ bool checkpoint_has_weights(const struct checkpoint *checkpoint)
     return checkpoint->count > 0;
 }
 
+bool checkpoint_is_saved(const struct checkpoint *checkpoint)
+{
+    return checkpoint->saved;
+}
+
 const char *checkpoint_path(const struct checkpoint *checkpoint)
 {
     return checkpoint->path;
@@ -195,8 +204,11 @@ const char *checkpoint_shard_path(const struct checkpoint *checkpoint, int shard
     return store_path(checkpoint->store, shard);
 }
 
-static enum status check_range(const struct stored_tensor *tensor, uint64_t begin, uint64_t bytes, struct error *err)
+static enum status check_range(const struct checkpoint *checkpoint, const struct stored_tensor *tensor, uint64_t begin,
+                               uint64_t bytes, struct error *err)
 {
+    if (checkpoint->saved)
+        return error_set(err, STATUS_INVALID, "%s describes a model, it holds no weights", checkpoint->path);
     if (begin > tensor->bytes || bytes > tensor->bytes - begin)
         return error_set(err, STATUS_INVALID,
                          "tensor '%s': bytes %" PRIu64 " to %" PRIu64 " + %" PRIu64 " asked for, it has %" PRIu64,
@@ -207,7 +219,7 @@ static enum status check_range(const struct stored_tensor *tensor, uint64_t begi
 enum status checkpoint_map(struct checkpoint *checkpoint, const struct stored_tensor *tensor, uint64_t begin,
                            uint64_t bytes, const unsigned char **ret, struct error *err)
 {
-    enum status st = check_range(tensor, begin, bytes, err);
+    enum status st = check_range(checkpoint, tensor, begin, bytes, err);
 
     if (st != STATUS_OK)
         return st;
@@ -218,7 +230,7 @@ enum status checkpoint_map(struct checkpoint *checkpoint, const struct stored_te
 enum status checkpoint_read(struct checkpoint *checkpoint, const struct stored_tensor *tensor, uint64_t begin,
                             uint64_t bytes, void *memory, struct error *err)
 {
-    enum status st = check_range(tensor, begin, bytes, err);
+    enum status st = check_range(checkpoint, tensor, begin, bytes, err);
 
     if (st != STATUS_OK)
         return st;
@@ -237,11 +249,11 @@ enum status checkpoint_read_strided(struct checkpoint *checkpoint, const struct 
         return error_set(err, STATUS_INVALID, "tensor '%s': pieces of %" PRIu64 " bytes, %" PRIu64 " apart",
                          tensor->name, piece_bytes, stride_bytes);
     if (!row_count || !piece_bytes)
-        return check_range(tensor, begin, 0, err);
+        return check_range(checkpoint, tensor, begin, 0, err);
     if (size_mul(row_count - 1, stride_bytes, &span) || size_add(span, piece_bytes, &span))
         return error_set(err, STATUS_INVALID, "tensor '%s': %" PRIu64 " rows of %" PRIu64 " bytes", tensor->name,
                          row_count, stride_bytes);
-    st = check_range(tensor, begin, span, err);
+    st = check_range(checkpoint, tensor, begin, span, err);
     if (st != STATUS_OK)
         return st;
     st = store_read_strided(checkpoint->store, tensor->shard, tensor->offset + begin, row_count, stride_bytes,

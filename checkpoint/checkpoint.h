@@ -9,10 +9,10 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "checkpoint/model_config.h"
 #include "checkpoint/weight_type.h"
 
 struct checkpoint;
-struct model_config;
 
 /* One stored tensor.  Lent by the checkpoint until checkpoint_close. */
 struct stored_tensor {
@@ -27,23 +27,27 @@ struct stored_tensor {
     uint64_t row_bytes; /* bytes of one innermost row */
 };
 
-/* Open path: a folder with config.json, or a .gguf file.  A folder with config.json only opens too (has_weights is
- * false then): enough to plan.  STATUS_MODEL (damaged or contradictory: what, where, expected and found),
+/* Open path: a folder with config.json, a .gguf file, or the saved output of `ferry inspect --json`.  A folder with
+ * config.json only opens too (has_weights is false then), and of a saved description no byte can be read (is_saved):
+ * enough to plan.  STATUS_MODEL (damaged or contradictory: what, where, expected and found),
  * STATUS_UNSUPPORTED (well formed, not built: by name), STATUS_STORAGE, STATUS_NOMEM, STATUS_OVERFLOW (a limit). */
 enum status checkpoint_open(const char *path, struct checkpoint **ret, struct error *err);
 void checkpoint_close(struct checkpoint *checkpoint);
 
 bool checkpoint_is_gguf(const struct checkpoint *checkpoint);
 bool checkpoint_has_weights(const struct checkpoint *checkpoint);
+bool checkpoint_is_saved(const struct checkpoint *checkpoint);
 const char *checkpoint_path(const struct checkpoint *checkpoint);
 /* What the model is.  Lent until checkpoint_close.  checkpoint/model_config.h */
 const struct model_config *checkpoint_config(const struct checkpoint *checkpoint);
+/* The word for a family in JSON, "llama". */
+const char *checkpoint_family(enum architecture architecture);
 /* Notes for a person (a stray second weight file, a default that was used), one a line, "" when there are none. */
 const char *checkpoint_notes(const struct checkpoint *checkpoint);
 
 size_t checkpoint_tensor_count(const struct checkpoint *checkpoint);
 const struct stored_tensor *checkpoint_tensor(const struct checkpoint *checkpoint, size_t index);
-/* NULL when there is no such tensor. */
+/* NULL when there is no such tensor.  A saved description does not know the file (shard -1). */
 const struct stored_tensor *checkpoint_find(const struct checkpoint *checkpoint, const char *name);
 int checkpoint_shard_count(const struct checkpoint *checkpoint);
 const char *checkpoint_shard_path(const struct checkpoint *checkpoint, int shard);

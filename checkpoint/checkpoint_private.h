@@ -14,6 +14,7 @@ struct checkpoint {
     char *path;
     struct store *store;
     struct gguf *gguf; /* of the first part; NULL for a folder */
+    bool saved;        /* a description alone */
     struct model_config config;
     struct text notes;
     struct stored_tensor *tensors; /* names are owned */

@@ -10,6 +10,7 @@
 #include "launcher/options.h"
 #include "launcher/output.h"
 #include "runtime/plan.h"
+#include "runtime/tokenizer.h"
 
 static uint64_t total_bytes(const struct checkpoint *checkpoint)
 {
@@ -56,12 +57,34 @@ static void add_tensor(const struct stored_tensor *tensor, struct text *out)
     text_done(&shape);
 }
 
+/* How many tokens its tokenizer has, or what is wrong with it; nothing when there is none. */
+static void add_tokenizer(const struct checkpoint *checkpoint, bool json, struct text *out)
+{
+    struct tokenizer *tokenizer = NULL;
+    struct error fault = {0};
+
+    if (!tokenizer_is_here(checkpoint)) {
+        text_add(out, json ? ",\"tokenizer\":null" : "tokenizer     none here\n");
+    } else if (tokenizer_open(checkpoint, &tokenizer, &fault) == STATUS_OK) {
+        text_add(out, json ? ",\"tokenizer\":{\"tokens\":%u}" : "tokenizer     %u tokens\n", tokenizer_size(tokenizer));
+    } else if (json) {
+        text_add(out, ",\"tokenizer\":{\"fault\":");
+        text_add_json(out, fault.text, strlen(fault.text));
+        text_add(out, "}");
+    } else {
+        text_add(out, "tokenizer     cannot be used: %s\n", fault.text);
+    }
+    tokenizer_close(tokenizer);
+}
+
 static void add_tree(const struct checkpoint *checkpoint, const char *notes, struct text *out)
 {
     int shards = 0;
 
     text_add(out, "checkpoint    %s (%s)\n", checkpoint_path(checkpoint),
-             checkpoint_is_gguf(checkpoint) ? "GGUF" : "Hugging Face folder");
+             checkpoint_is_saved(checkpoint)  ? "saved description"
+             : checkpoint_is_gguf(checkpoint) ? "GGUF"
+                                              : "Hugging Face folder");
     add_config(checkpoint_config(checkpoint), out);
     for (size_t i = 0; i < checkpoint_tensor_count(checkpoint); i++) {
         if (checkpoint_tensor(checkpoint, i)->shard >= shards)
@@ -76,6 +99,7 @@ static void add_tree(const struct checkpoint *checkpoint, const char *notes, str
         text_add_size(out, total_bytes(checkpoint));
         text_add(out, "\n");
     }
+    add_tokenizer(checkpoint, false, out);
     add_lines(out, "note", checkpoint_notes(checkpoint));
     add_lines(out, "note", notes);
     if (checkpoint_tensor_count(checkpoint))
@@ -90,9 +114,15 @@ static void add_json_string(struct text *out, const char *name, const char *valu
     text_add_json(out, value, strlen(value));
 }
 
+static void add_json_bool(struct text *out, const char *name, bool value)
+{
+    text_add(out, ",\"%s\":%s", name, value ? "true" : "false");
+}
+
 static void add_json_config(const struct model_config *model, struct text *out)
 {
     add_json_string(out, "architecture", model->architecture_name);
+    add_json_string(out, "family", checkpoint_family(model->architecture));
     add_json_string(out, "torch_dtype", model->torch_dtype);
     text_add(out,
              ",\"layers\":%" PRIu64 ",\"hidden\":%" PRIu64 ",\"ffn\":%" PRIu64 ",\"heads\":%" PRIu64
@@ -100,17 +130,22 @@ static void add_json_config(const struct model_config *model, struct text *out)
              ",\"rope_theta\":%.17g,\"norm_epsilon\":%.17g",
              model->layer_count, model->hidden_size, model->ffn_size, model->head_count, model->kv_head_count,
              model->head_dim, model->vocab_size, model->context_length, model->rope_theta, model->norm_epsilon);
-    text_add(out, ",\"tied\":%s,\"attention_bias\":%s,\"qk_norm\":%s", model->tied ? "true" : "false",
-             model->attention_bias ? "true" : "false", model->qk_norm ? "true" : "false");
+    add_json_bool(out, "tied", model->tied);
+    add_json_bool(out, "attention_bias", model->attention_bias);
+    add_json_bool(out, "attention_output_bias", model->attention_output_bias);
+    add_json_bool(out, "mlp_bias", model->mlp_bias);
+    add_json_bool(out, "qk_norm", model->qk_norm);
+    add_json_bool(out, "rope_freqs", model->rope_freqs);
 }
 
 static void add_json(const struct checkpoint *checkpoint, const char *notes, struct text *out)
 {
     text_add(out, "{\"kind\":\"checkpoint\"");
     add_json_string(out, "path", checkpoint_path(checkpoint));
-    add_json_string(out, "format", checkpoint_is_gguf(checkpoint) ? "gguf" : "safetensors");
+    add_json_string(out, "format", checkpoint_config(checkpoint)->gguf ? "gguf" : "safetensors");
     text_add(out, ",\"tensors\":%zu,\"bytes\":%" PRIu64, checkpoint_tensor_count(checkpoint), total_bytes(checkpoint));
     add_json_config(checkpoint_config(checkpoint), out);
+    add_tokenizer(checkpoint, true, out);
     text_add(out, ",\"notes\":");
     text_add_json(out, notes, strlen(notes));
     text_add(out, "}\n");

@@ -87,6 +87,9 @@ static enum status open_model(struct job *job, struct error *err)
         return STATUS_OK;
     topology_path(job->topology, job->topology->workload.generate.model.value, &path);
     st = checkpoint_open(text_string(&path), &job->checkpoint, err);
+    if (st == STATUS_OK && !job->task && checkpoint_is_saved(job->checkpoint))
+        st = error_set(err, STATUS_MODEL, "%s is the saved description of a model: it can be planned with, not run",
+                       checkpoint_path(job->checkpoint));
     if (st == STATUS_OK && !job->task && !checkpoint_has_weights(job->checkpoint))
         st = error_set(err, STATUS_MODEL, "%s holds no weights: only its configuration is there", text_string(&path));
     text_done(&path);

@@ -18,7 +18,9 @@ enum { KEY_SET = 's', KEY_JSON = 'j', KEY_RANK = 'r', KEY_MODEL = 'm' };
 static const struct argp_option plan_table[] = {
     {"set", KEY_SET, "KEY=VALUE", 0, "Override a key of the topology: --set mesh.tensor=2.  May be repeated.", 0},
     {"model", KEY_MODEL, "PATH", 0,
-     "Plan for this model instead of the topology's: a folder (config.json alone is enough) or a .gguf file.", 0},
+     "Plan for this model instead of the topology's: a folder (config.json alone is enough), a .gguf "
+     "file, or the saved output of `ferry inspect --json`.",
+     0},
     {"rank", KEY_RANK, "R", 0, "Show everything about one rank.", 0},
     {"json", KEY_JSON, NULL, 0, "One JSON object a line: plan, stages, ranks, groups, routes.", 0},
     {0},

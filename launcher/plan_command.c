@@ -55,6 +55,8 @@ static enum status make_plan(const struct plan_options *options, struct planning
     st = plan_create(planning->topology, planning->checkpoint, &planning->plan, err);
     if (st == STATUS_TOPOLOGY)
         (void)topology_report(planning->topology, &planning->messages, NULL);
+    if (st == STATUS_OK)
+        st = plan_check_prompts(planning->plan, planning->checkpoint, err);
     if (st == STATUS_OK && options->rank >= planning->plan->mesh.world)
         st = error_set(err, STATUS_USAGE, "--rank %d: the world has %d ranks, 0 to %d", options->rank,
                        planning->plan->mesh.world, planning->plan->mesh.world - 1);

@@ -6,7 +6,7 @@
  *   aborted        a rank voted against it, or never voted: no rank can have committed it;
  *   indeterminate  this rank voted for it and will not learn the verdict: others may have committed it.  The book then
  *                  refuses every further epoch.
- * An epoch is opened only after the verdict on the one before its predecessor has been read, so ranks are at most one
+ * An epoch is voted on only after the verdict on the one before it has been read, so what ranks know is at most one
  * epoch apart. */
 #ifndef RUNTIME_EPOCH_H
 #define RUNTIME_EPOCH_H

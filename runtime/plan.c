@@ -89,9 +89,7 @@ static void note_unchecked(struct plan *plan, const struct checkpoint *checkpoin
                  "not checked: the weights (only their description is here); bytes follow from its "
                  "element type %s\n",
                  plan->model->torch_dtype[0] ? plan->model->torch_dtype : "float32 (it names none)");
-    if (generate)
-        text_add(&plan->verdict, "not checked: the prompts' tokens, the tokenizer\n");
-    else if (!topology->launch.program.count)
+    if (!generate && !topology->launch.program.count)
         text_add(&plan->verdict, "no workload: the groups and routes are for a program that links libferry%s\n",
                  plan->mesh.size[AXIS_PIPELINE] > 1 && !topology->boundary.at.line
                      ? "; forward routes carry a probe of bytes"

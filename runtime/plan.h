@@ -102,6 +102,11 @@ void plan_rank(const struct plan *plan, int rank, struct rank_plan *ret);
  * passes.  STATUS_MODEL names each tensor with the shape expected and found, as many as fit. */
 enum status plan_check_tensors(const struct checkpoint *checkpoint, struct text *notes, struct error *err);
 
+/* Encode the topology's prompts with the model's tokenizer, as `ferry run` will on rank 0, and say in the verdict what
+ * they are, or why that is not checked here (no model, no tokenizer, a file of prompts that is not here, standard
+ * input).  Local.  STATUS_MODEL, STATUS_UNSUPPORTED, STATUS_STORAGE, STATUS_TOPOLOGY: what is wrong with which. */
+enum status plan_check_prompts(struct plan *plan, const struct checkpoint *checkpoint, struct error *err);
+
 /* One line about the tensor name that rule cannot use (missing, misshapen, of a foreign type); false, and nothing, when
  * it is well. */
 bool plan_tensor_fault(const struct checkpoint *checkpoint, const struct parameter_rule *rule, const char *name,

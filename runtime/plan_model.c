@@ -248,6 +248,11 @@ enum status plan_model(struct plan *plan, const struct checkpoint *checkpoint, s
         return STATUS_OK;
     }
     plan->model = checkpoint_config(checkpoint);
+    if (plan->model->context_length < 2)
+        return error_set(err, STATUS_MODEL,
+                         "%s: the model has a context of %" PRIu64
+                         " position, but a prompt and one generated token need 2: nothing can be generated with it",
+                         checkpoint_path(checkpoint), plan->model->context_length);
     st = plan_check_tensors(checkpoint, &plan->verdict, err);
     if (st != STATUS_OK)
         return st;

@@ -172,7 +172,16 @@ static enum status add_json_tokens(struct reading *r, json_t *list)
     return st == STATUS_OK ? finish_prompt(r) : st;
 }
 
-/* One line of a prompts file: a JSON object with text, messages or tokens, or else plain text. */
+/* Nothing that a person would see: no prompt, as little as an empty line is. */
+static bool is_blank(const char *line, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (!strchr(" \t\v\f\r", line[i]) || !line[i])
+            return false;
+    return true;
+}
+
+/* One line of a prompts file: a JSON object with text, messages or tokens, or else plain text; blank ones are none. */
 static enum status add_line(struct reading *r, const char *line, size_t length)
 {
     json_t *root;
@@ -181,7 +190,7 @@ static enum status add_line(struct reading *r, const char *line, size_t length)
 
     if (length && line[length - 1] == '\r')
         length--;
-    if (!length)
+    if (is_blank(line, length))
         return STATUS_OK;
     if (line[0] != '{')
         return add_text(r, line, length, true);

@@ -27,6 +27,9 @@ void token_list_done(struct token_list *list);
 enum status tokenizer_open(const struct checkpoint *checkpoint, struct tokenizer **ret, struct error *err);
 void tokenizer_close(struct tokenizer *tokenizer);
 
+/* Is there anything that tokenizer_open would read?  A folder of config.json alone has nothing. */
+bool tokenizer_is_here(const struct checkpoint *checkpoint);
+
 /* Highest token id + 1, added tokens included. */
 uint32_t tokenizer_size(const struct tokenizer *tokenizer);
 

@@ -47,6 +47,15 @@ static enum status open_folder(const char *folder, struct tokenizer **ret, struc
     return st;
 }
 
+bool tokenizer_is_here(const struct checkpoint *checkpoint)
+{
+    char *path = checkpoint_gguf(checkpoint) ? NULL : file_join(checkpoint_path(checkpoint), "tokenizer.json");
+    bool here = checkpoint_gguf(checkpoint) || (path && access(path, F_OK) == 0);
+
+    free(path);
+    return here;
+}
+
 enum status tokenizer_open(const struct checkpoint *checkpoint, struct tokenizer **ret, struct error *err)
 {
     const struct gguf *gguf = checkpoint_gguf(checkpoint);

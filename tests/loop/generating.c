@@ -102,13 +102,14 @@ static enum status load_rank(struct outcome *o, struct rank_objects *r)
 /* What the rank knows at the end, and that an undecided step keeps it from going on. */
 static void look_back(struct outcome *o, struct generation *generation)
 {
+    struct generate_stats ignored;
     uint64_t next = o->stats.steps;
 
     for (uint64_t i = 0; i < 2 && next > i; i++)
         o->last[i] = generation_epoch(generation, next - 1 - i);
     o->again = o->st;
     if (o->st != STATUS_OK)
-        o->again = generation_run(generation, &o->stats, &o->again_err);
+        o->again = generation_run(generation, &ignored, &o->again_err);
 }
 
 static enum status generate_rank(struct outcome *o, struct rank_objects *r)
@@ -150,6 +151,7 @@ static void *run_rank(void *context)
         o->st = load_rank(o, &r);
     if (o->st == STATUS_OK)
         o->st = generate_rank(o, &r);
+    o->generated = r.generation != NULL;
     if (o->st != STATUS_OK && r.session)
         session_fail(r.session, o->st, o->err.text);
     if (r.session) {

@@ -16,6 +16,7 @@ struct outcome {
     int rank;
     enum status st;
     struct error err;
+    bool generated;    /* it came as far as that */
     enum status again; /* of a second generation_run after a failed one */
     struct error again_err;
     struct epoch last[2]; /* newest first, what the rank knows of them */
