@@ -116,6 +116,13 @@ def a_failure_in_a_step_is_told_once():  # B41
     run.check(9, ["checkpoint.bin: No space left on device"], 10)
 
 
+def a_failing_producer_is_everybodys_cause():
+    for rank in 0, 1:
+        run = Run(2, rank, "producer")
+        run.check(4, [f"rank {rank}: ", "executor cpu/0: token 7 is not finite"], 10)
+        assert run.cause["status"] == "model" and run.cause["exit_code"] == 4, run.cause
+
+
 def a_killed_rank_is_told_by_its_keeper():  # B43
     for rank in 0, 2:
         run = Run(3, rank, "kill")
@@ -213,6 +220,7 @@ TESTS = [
     a_difference_is_told_once,
     a_failed_start_is_told_once,
     a_failure_in_a_step_is_told_once,
+    a_failing_producer_is_everybodys_cause,
     a_killed_rank_is_told_by_its_keeper,
     aborts_and_crashes_have_their_names,
     a_stopped_rank_is_named_by_the_survivors,

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "comm/executor.h"
 #include "comm/group.h"
 #include "comm/session.h"
 #include "launcher/keeper.h"
@@ -94,6 +95,28 @@ static enum status agree(struct job *job, struct error *err)
     return session_consensus(job->session, &manifest, err);
 }
 
+static enum status fail_to_produce(void *context, struct error *err)
+{
+    (void)context;
+    return error_set(err, STATUS_MODEL, "token 7 is not finite");
+}
+
+/* What the next sum is made of fails to be made. */
+static enum status produce_nothing(struct job *job, struct error *err)
+{
+    struct executor *executor = NULL;
+    struct completion *producer = NULL;
+    enum status st = executor_create(job->session, "cpu/0", 1, &executor, err);
+
+    if (st == STATUS_OK)
+        st = executor_submit(executor, fail_to_produce, NULL, &producer, err);
+    if (st == STATUS_OK)
+        st = group_after(session_group(job->session, 1), producer, err);
+    completion_abandon(producer);
+    executor_release(executor);
+    return st;
+}
+
 /* In the middle of the steps. */
 static enum status mishap(struct job *job, struct error *err)
 {
@@ -109,6 +132,8 @@ static enum status mishap(struct job *job, struct error *err)
         sleep_s(1000);
     if (has(job, "fail"))
         return error_set(err, STATUS_STORAGE, "checkpoint.bin: No space left on device");
+    if (has(job, "producer"))
+        return produce_nothing(job, err);
     return STATUS_OK;
 }
 
