@@ -1,7 +1,6 @@
 /* Framed bundles over loopback: what arrives, what is refused, and that nothing refused is delivered. */
 #include "tests/loop/ranks.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,39 +122,6 @@ START_TEST(every_damaged_header_byte_is_refused_by_name)
     for (uint64_t byte = (uint64_t)_i * 32; byte < (uint64_t)_i * 32 + 32; byte++) {
         flip_byte(byte, false);
         flip_byte(byte, true);
-    }
-}
-END_TEST
-
-/* Flips one bit of rank 0's first message on its way. */
-static atomic_int flipped_bit;
-
-static enum status flipping_send(struct transport *transport, int peer, uint32_t tag, const void *bytes, size_t count,
-                                 struct work **ret, struct error *err)
-{
-    unsigned char damaged[1024];
-    int bit = loopback_ops.rank(transport) ? -1 : atomic_exchange(&flipped_bit, -1);
-
-    if (bit < 0 || count > sizeof damaged)
-        return loopback_ops.send(transport, peer, tag, bytes, count, ret, err);
-    memcpy(damaged, bytes, count);
-    damaged[bit / 8] ^= (unsigned char)(1 << bit % 8);
-    return loopback_ops.send(transport, peer, tag, damaged, count, ret, err);
-}
-
-START_TEST(every_single_bit_of_a_header_is_guarded)
-{
-    static const struct route_spec routes[] = {ROUTE(1, 0, 1, mixed, 3, 2)};
-    struct transport_ops ops = loopback_ops;
-
-    ops.send = flipping_send;
-    for (int bit = _i * 256; bit < _i * 256 + 256; bit++) {
-        struct ranks ranks = {.ops = &ops, .loopback = {.eager_bytes = 1024}};
-
-        atomic_store(&flipped_bit, bit);
-        run(&ranks, 2, routes, 1, mixed_body);
-        ck_assert_msg(ranks.rank[1].status == STATUS_MISMATCH, "bit %d: %s", bit, status_name(ranks.rank[1].status));
-        ck_assert_msg(strstr(ranks.rank[1].err.text, ": expected ") != NULL, "bit %d: %s", bit, ranks.rank[1].err.text);
     }
 }
 END_TEST
@@ -675,7 +641,6 @@ int main(void)
     tcase_set_timeout(all, 120);
     tcase_add_test(all, mixed_bundle_arrives);
     tcase_add_loop_test(all, every_damaged_header_byte_is_refused_by_name, 0, FRAME_MAX_BYTES / 32);
-    tcase_add_loop_test(all, every_single_bit_of_a_header_is_guarded, 0, FRAME_MAX_BYTES * 8 / 256);
     tcase_add_test(all, damaged_payload_is_refused_where_payloads_are_checked);
     tcase_add_test(all, short_frame_is_refused_by_its_size);
     tcase_add_test(all, skipped_message_is_named_by_expected_and_got_sequence);
