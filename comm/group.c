@@ -80,6 +80,7 @@ enum status group_create(struct session *session, const struct group_spec *spec,
         return error_set(err, STATUS_NOMEM, "group %s", spec->name);
     group->lane = (struct lane){.session = session, .id = spec->id, .kind = "group", .name = spec->name};
     group->spec = *spec;
+    group->sequence = session->options.first_sequence;
     group->rank = -1;
     for (int i = 0; i < spec->size; i++) {
         if (spec->members[i] == session->rank)

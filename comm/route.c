@@ -62,6 +62,7 @@ enum status route_create(struct session *session, const struct route_spec *spec,
     route->lane = (struct lane){.session = session, .id = spec->id, .kind = "route", .name = spec->name};
     route->spec = *spec;
     route->digest = route_spec_digest(spec);
+    route->sequence = session->options.first_sequence;
     if (session->rank == spec->from || session->rank == spec->to)
         st = bundle_pool_create(spec, &route->pool, err);
     if (st != STATUS_OK) {

@@ -30,6 +30,7 @@ struct session_options {
     enum on_timeout on_timeout;
     enum checks checks;
     bool payload_integrity;     /* checksum every payload */
+    uint64_t first_sequence;    /* of every group and route, equal everywhere: lets a test start near a limit */
     const char *run_dir;        /* recorder ring and cause.json; NULL: none.  Copied. */
     const struct fault *faults; /* rehearsed faults; borrowed until session_close */
     int fault_count;

@@ -44,22 +44,19 @@ const struct route_spec flip_route = {
 static const struct transport_ops *undamaged;
 static atomic_int messages_before; /* of rank 0; -1: nothing is damaged any more */
 static atomic_int damaged_bit;
+static unsigned char *damaged; /* the message on its way, until the next one is armed */
 
 static enum status damaging_send(struct transport *transport, int peer, uint32_t tag, const void *bytes, size_t count,
                                  struct work **ret, struct error *err)
 {
-    /* Lies there until the message has left: to the end of the process. */
-    unsigned char *damaged = NULL;
     int bit = atomic_load(&damaged_bit);
 
     if (undamaged->rank(transport) || tag > 2 || atomic_load(&messages_before) < 0 ||
         atomic_fetch_sub(&messages_before, 1) > 0)
         return undamaged->send(transport, peer, tag, bytes, count, ret, err);
     damaged = malloc(count);
-    if (!damaged || (size_t)bit / 8 >= count) {
-        free(damaged);
+    if (!damaged || (size_t)bit / 8 >= count)
         return error_set(err, STATUS_INTERNAL, "nothing to damage in %zu bytes", count);
-    }
     memcpy(damaged, bytes, count);
     damaged[bit / 8] ^= (unsigned char)(1 << bit % 8);
     return undamaged->send(transport, peer, tag, damaged, count, ret, err);
@@ -76,6 +73,8 @@ struct transport_ops flip_transport(const struct transport_ops *ops)
 
 void flip_arm(const struct flip *flip, int bit)
 {
+    free(damaged);
+    damaged = NULL;
     atomic_store(&damaged_bit, bit);
     atomic_store(&messages_before, flip->message);
 }
