@@ -1,0 +1,270 @@
+"""Several hosts: the same answers as on one, bad cables, cut cables, dead hosts, signals.
+
+usage: test_cluster.py [runs|cables|ends]      without: all
+"""
+
+import concurrent.futures
+import os
+import re
+import signal
+import sys
+import threading
+import time
+
+import hosts
+
+sys.path.insert(0, os.path.join(hosts.running.ROOT, "tests", "cli"))
+import expecting
+from hosts import running
+
+TIMEOUT, STARTUP = 3, 8  # seconds, of the topologies here
+GRACE = 10               # what the product promises beyond the timeout
+PROMPTS = ["In the beginning", "And it came to pass"]
+MESHES = [{"pipeline": 2, "tensor": 2}, {"pipeline": 4}, {"tensor": 4}, {"data": 2, "pipeline": 2}]
+tally = running.Tally()
+
+
+def topology(name, mesh, model=running.KJV, prompts=None, new=24, microbatch="auto", run_dir=None, text="",
+             **communication):
+    sections = {"run_dir": run_dir} if run_dir else {}
+    sections["compute"] = {"pieces": 4}  # equal bits on every mesh
+    return running.write_topology(
+        hosts.SHARED, name, mesh,
+        {"model": model, "prompts": prompts or PROMPTS, "max_new_tokens": new, "ignore_eos": True,
+         "microbatch": microbatch},
+        communication={"timeout": "%ds" % TIMEOUT, "startup_timeout": "%ds" % STARTUP, **communication}, **sections)
+
+
+def answers(result):
+    """What must not depend on where the ranks are: tokens, text, and the bits of the logits."""
+    if result.code != 0:
+        return None
+    return [(o["prompt"], o["tokens"], o["text"], o.get("logits_digest")) for o in result.objects()]
+
+
+def same(name, result, reference, within=60.0):
+    if expecting.success(tally, name, result, within):
+        tally.check(answers(result) == answers(reference), name + ": the same text and logits",
+                    result.summary() + reference.summary())
+
+
+def label(mesh):
+    return "-".join("%s%d" % pair for pair in sorted(mesh.items()))
+
+
+# ---- good runs -----------------------------------------------------------------------------------------
+
+
+def test_runs():
+    paths = {label(mesh): topology(label(mesh), mesh) for mesh in MESHES}
+    options = ["--json", "--logits-digest"]
+    with hosts.Cluster(1) as one:
+        reference = one.run(1, ["run", topology("alone", {"pipeline": 1}), *options])
+        expecting.success(tally, "one rank on one host", reference)
+    tally.check(answers(reference) and len({digest for _, _, _, digest in answers(reference)}) == len(PROMPTS),
+                "each prompt has its own digest", reference.summary())
+    for count in (2, 4):
+        with hosts.Cluster(count) as cluster:
+            for mesh, path in paths.items():
+                result = cluster.run(4, ["run", path, *options])
+                same("%s on %d hosts" % (mesh, count), result, reference)
+            tally.check(seen_hosts(cluster, paths["pipeline4"]) == cluster.names,
+                        "the ranks really run on %d hosts" % count)
+
+
+def seen_hosts(cluster, path):
+    """The hosts on which ranks of a run write their recorders."""
+    where = os.path.join(hosts.SHARED, "runs-%d" % len(cluster.hosts))
+    cluster.run(4, ["run", path, "--set", "run_dir=" + where])
+    found = set()
+    for folder, _, names in os.walk(where):
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as file:
+                found.update(re.findall(rb"c?\d*node\d", file.read(1024)))
+    return sorted(name.decode() for name in found)
+
+
+# ---- bad cables ----------------------------------------------------------------------------------------
+
+
+def test_cables():
+    path = topology("bad-cable", {"pipeline": 2}, prompts=PROMPTS[:1], new=4, timeout="30s", startup_timeout="60s")
+    options = ["run", path, "--json", "--logits-digest"]
+    with hosts.Cluster(2) as cluster:
+        reference = cluster.run(2, options)
+        expecting.success(tally, "a good cable", reference)
+        cluster.hosts[1].do("tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", "1mbit", "burst", "8kb",
+                            "latency", "100ms")
+        limited = cluster.run(2, options)
+        same("a cable of 1 Mbit/s", limited, reference)
+    with hosts.Cluster(2, wire={1: {"delay": 0.05, "loss": 0.2}}) as cluster:
+        result = cluster.run(2, options, timeout=90)
+        same("50 ms of delay, 20 % of the frames lost", result, reference, within=90.0)
+        wire = cluster.wires[0]
+        tally.check(wire.lost > 0.1 * wire.carried > 5, "frames were lost",
+                    "%d carried, %d lost" % (wire.carried, wire.lost))
+
+
+# ---- ends ----------------------------------------------------------------------------------------------
+
+
+def long_job(cluster, name, launch=None, arguments=(), **keys):
+    """A generation of many seconds over 2 hosts x 2 ranks that has begun: its text streams."""
+    keys = {"prompts": PROMPTS * 20, "new": 400, "microbatch": 1, **keys}
+    path = topology(name, {"pipeline": 2, "tensor": 2}, **keys)
+    job = cluster.start(4, ["run", path, *arguments], launch=launch)
+    tally.check(job.until(lambda: len(job.text()) > 40), name + ": the generation has begun", job.text(job.err))
+    return job
+
+
+def end_after(job, what, grace=4.0):
+    """Do what; the result's seconds count from here."""
+    before = time.monotonic()
+    what()
+    result = job.finish(60, grace)
+    result.seconds = time.monotonic() - before
+    return result
+
+
+def failed(name, result, codes, *needles, within=TIMEOUT + GRACE, printed=1):
+    expecting.failure(tally, name, result, codes, *needles, within=within, printed=printed)
+
+
+LAUNCH = ["--timeout", str(TIMEOUT), "--startup", str(STARTUP), "--grace", "5"]
+PATIENT = ["--timeout", "30", "--startup", str(STARTUP), "--grace", "5"]  # no help from the daemons' keepalive
+
+
+def test_ends():
+    jobs = [cut_cable, cut_cable_without_keepalive, cut_before_the_start, host_dies, ranks_of_a_host_die, mpirun_dies,
+            rank_stops, rank_stops_for_a_while, signals_pass, launch_passes_everything_on]
+    free = [hosts.Cluster(2) for _ in range(2)]
+    spread(jobs, free)
+
+
+def spread(jobs, free):
+    """Run jobs(cluster), one at a time on each of the clusters; a cluster that lost a host is replaced by its job."""
+    lock = threading.Lock()
+
+    def work():
+        with lock:
+            cluster = free.pop()
+        while True:
+            with lock:
+                if not jobs:
+                    break
+                job = jobs.pop(0)
+            cluster = job(cluster) or cluster
+        cluster.close()
+
+    with concurrent.futures.ThreadPoolExecutor(len(free)) as pool:
+        for done in [pool.submit(work) for _ in range(len(free))]:
+            done.result()
+
+
+def cut_cable(cluster):
+    job = long_job(cluster, "cut-cable", launch=LAUNCH)
+    result = end_after(job, lambda: cluster.hosts[1].link("down"))
+    failed("a cable is cut", result, ["timeout", "lost"], r"rank [23]\b.*silent|host \S*node2 cannot be reached",
+           printed=None)
+    cluster.hosts[1].link("up")
+
+
+def cut_cable_without_keepalive(cluster):
+    job = long_job(cluster, "cut-cable-patient", launch=PATIENT)
+    result = end_after(job, lambda: cluster.hosts[1].link("down"))
+    failed("a cable is cut, and the daemons do not notice", result, "timeout", r"rank [23] .*has been silent for 3\.\d s",
+           r"launch: mpirun had not ended 5 s after the cause")
+    cluster.hosts[1].link("up")
+
+
+def cut_before_the_start(cluster):
+    cluster.hosts[1].link("down")
+    path = topology("cut-before", {"pipeline": 2, "tensor": 2})
+    result = cluster.run(4, ["run", path], launch=LAUNCH)
+    failed("a host that cannot be reached at the start", result, "timeout",
+           r"launch: error: timeout: mpirun has started no rank within 8 s", within=STARTUP + GRACE, printed=None)
+    cluster.hosts[1].link("up")
+
+
+def host_dies(cluster):
+    """Its cable goes with it: nobody says goodbye."""
+    job = long_job(cluster, "dead-host", launch=PATIENT)
+
+    def die():
+        cluster.hosts[1].link("down")
+        cluster.hosts[1].kill()
+
+    result = end_after(job, die)
+    failed("a host dies", result, ["timeout", "lost"], r"rank [23] .*has been silent|host \S*node2 cannot be reached",
+           printed=None)
+    cluster.close()
+    return hosts.Cluster(2)
+
+
+def ranks_of_a_host_die(cluster):
+    job = long_job(cluster, "dead-ranks", launch=LAUNCH)
+    result = end_after(job, cluster.hosts[1].kill_jobs)
+    failed("all processes of a host are killed", result, "lost", r"node2", printed=None)
+
+
+def mpirun_dies(cluster):
+    job = long_job(cluster, "dead-mpirun")
+    result = end_after(job, lambda: os.kill(job.named("mpirun")[0], signal.SIGKILL))
+    tally.check(not result.left and result.seconds < GRACE, "mpirun is killed: no process is left on any host",
+                result.summary())
+
+
+def rank_stops(cluster):  # B174
+    job = long_job(cluster, "stopped", arguments=["--quiet"])
+    pid = job.ranks()[3][1]
+    result = end_after(job, lambda: os.kill(pid, signal.SIGSTOP))
+    failed("B174 a rank of another host is stopped for good", result, "timeout", r"rank 3\b.* has been silent",
+           r"stage \d", r"sequence \d+", r"step \d+")
+
+
+def rank_stops_for_a_while(cluster):  # B174
+    quiet = {"arguments": ["--quiet"], "prompts": PROMPTS * 4, "new": 200}
+    reference = long_job(cluster, "unstopped", **quiet).finish(60)
+    job = long_job(cluster, "stopped-a-while", **quiet)
+    pid = job.ranks()[3][1]
+
+    def pause():
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(TIMEOUT / 2)
+        os.kill(pid, signal.SIGCONT)
+
+    result = end_after(job, pause)
+    if expecting.success(tally, "B174 a rank of another host is stopped for less than the timeout", result):
+        tally.check(result.out == reference.out and result.out, "B174 and the same text",
+                    result.summary() + reference.summary())
+
+
+def signals_pass(cluster):
+    job = long_job(cluster, "terminated", launch=LAUNCH)
+    launcher = next(pid for pid in job.named("python3") if pid)
+    result = end_after(job, lambda: os.kill(launcher, signal.SIGTERM))
+    tally.check(1 <= result.code <= 125 and not result.left and result.seconds < GRACE and
+                not expecting.causes(result), "SIGTERM to launch ends the job on all hosts", result.summary())
+
+
+def launch_passes_everything_on(cluster):
+    path = topology("launched", {"pipeline": 2, "tensor": 2})
+    result = cluster.run(4, ["run", path, "--json"], launch=LAUNCH)
+    expecting.success(tally, "a good run under launch", result)
+    tally.check(len(result.objects()) == len(PROMPTS), "its output passes", result.summary())
+    result = cluster.run(4, ["run", os.path.join(hosts.SHARED, "no-such.yaml")], launch=LAUNCH)
+    expecting.failure(tally, "a bad topology under launch", result, "storage", r"no-such\.yaml", within=GRACE)
+    result = hosts.Job(cluster, [sys.executable, hosts.LAUNCH, "--", "no-such-mpirun"]).finish(20)
+    tally.check(result.code == 2 and "no program no-such-mpirun" in result.err, "launch without an mpirun",
+                result.summary())
+
+
+def main():
+    hosts.enter()
+    parts = {"runs": test_runs, "cables": test_cables, "ends": test_ends}
+    for name in sys.argv[1:] or parts:
+        parts[name]()
+    tally.finish()
+
+
+main()
