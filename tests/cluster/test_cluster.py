@@ -173,7 +173,7 @@ def cut_cable_without_keepalive(cluster):
     job = long_job(cluster, "cut-cable-patient", launch=PATIENT)
     result = end_after(job, lambda: cluster.hosts[1].link("down"))
     failed("a cable is cut, and the daemons do not notice", result, "timeout", r"rank [23] .*has been silent for 3\.\d s",
-           r"launch: mpirun had not ended 5 s after the cause")
+           r"launch: mpirun had not ended 5 s after the failure")
     cluster.hosts[1].link("up")
 
 
