@@ -290,6 +290,20 @@ START_TEST(the_first_cause_stays)
 }
 END_TEST
 
+START_TEST(each_part_of_a_job_that_was_cut_in_two_prints_its_own_cause)
+{
+    struct cause here = {.status = STATUS_TIMEOUT, .rank = 2, .reporter = 0, .text = "rank 2 has been silent"};
+    struct cause there = {.status = STATUS_TIMEOUT, .rank = 1, .reporter = 3, .text = "rank 1 has been silent"};
+    bool printed = false;
+
+    ck_assert_int_eq(cause_save(folder, &there, NULL, &printed, NULL), STATUS_OK);
+    ck_assert(printed);
+    printed = false;
+    ck_assert_int_eq(cause_save(folder, &here, NULL, &printed, NULL), STATUS_OK);
+    ck_assert(printed);
+}
+END_TEST
+
 START_TEST(what_was_found_explains_more_than_what_was_missed)
 {
     struct cause found = {.status = STATUS_MISMATCH, .time_ns = 900, .reporter = 3};
@@ -324,6 +338,7 @@ int main(void)
     tcase_add_test(tests, a_new_run_forgets_the_old_cause);
     tcase_add_test(tests, no_recorder_records_nothing);
     tcase_add_test(tests, the_first_cause_stays);
+    tcase_add_test(tests, each_part_of_a_job_that_was_cut_in_two_prints_its_own_cause);
     tcase_add_test(tests, what_was_found_explains_more_than_what_was_missed);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_ENV);
