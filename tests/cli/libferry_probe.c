@@ -311,7 +311,8 @@ static void after_failure(void)
     double start;
 
     /* The first call that meets it may still be ahead of the news. */
-    while (ferry_progress(session, &error) == FERRY_OK)
+    start = seconds();
+    while (ferry_progress(session, &error) == FERRY_OK && seconds() - start < 30)
         usleep(1000);
     report("progress", error.status);
     start = seconds();
