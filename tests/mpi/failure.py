@@ -181,6 +181,12 @@ def a_rank_that_never_starts_mpi_ends_the_job():
     run.check(7, ["MPI_Init has not ended within 3.0 s (startup_timeout)"], TIMEOUT + 10, lines=None)
 
 
+def a_clean_close_waits_no_longer_than_the_timeout():
+    run = Run(3, 1, "late-close")
+    assert sum("closed" in line for line in run.lines) == 2, run.output
+    assert TIMEOUT <= run.seconds <= TIMEOUT + 15 and run.code != 0 and not run.left, (run.seconds, run.code, run.output)
+
+
 def codes_above_125_become_1():
     run = Run(2, 1, "exit-200")
     run.check(1, [], 10, lines=0)
@@ -228,6 +234,7 @@ TESTS = [
     a_hanging_rank_is_named,
     a_rank_that_never_comes_is_named,
     a_rank_that_never_starts_mpi_ends_the_job,
+    a_clean_close_waits_no_longer_than_the_timeout,
     codes_above_125_become_1,
     a_stop_signal_is_no_cause,
     a_worker_dies_with_its_keeper,

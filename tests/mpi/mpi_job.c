@@ -27,6 +27,7 @@ struct job {
     bool odd; /* this rank has it */
     struct watchdog *watchdog;
     const struct transport_ops *ops;
+    struct transport_ops odd_ops;
     struct transport *transport;
     struct session *session;
     bool speaks;
@@ -46,9 +47,17 @@ static void sleep_s(double seconds)
         clock_sleep_ns(10 * NS_PER_MS);
 }
 
+/* In place of the transport's own close: every rank has come to its end, and this one is lost just then. */
+static void never_close(struct transport *transport, bool clean)
+{
+    (void)transport;
+    (void)clean;
+    sleep_s(1000);
+}
+
 static enum status start(struct job *job, struct keeper *keeper, struct error *err)
 {
-    struct transport_options transport_options = {.startup_timeout_ns = job->timeout_ns};
+    struct transport_options transport_options = {.startup_timeout_ns = 1000 * NS_PER_S, .timeout_ns = job->timeout_ns};
     struct session_options options = {
         .timeout_ns = job->timeout_ns, .startup_timeout_ns = job->timeout_ns, .run_dir = job->run_dir};
     struct starter starter;
@@ -67,6 +76,11 @@ static enum status start(struct job *job, struct keeper *keeper, struct error *e
     watchdog_arm(job->watchdog, clock_ns() + job->timeout_ns, "MPI_Init", "startup_timeout");
     if (has(job, "late-init"))
         sleep_s(1000);
+    if (has(job, "late-close")) {
+        job->odd_ops = *job->ops;
+        job->odd_ops.close = never_close;
+        job->ops = &job->odd_ops;
+    }
     st = job->ops->open(&transport_options, &job->transport, err);
     watchdog_disarm(job->watchdog);
     if (st)
@@ -214,6 +228,8 @@ static int work(void *context, struct keeper *keeper)
         st = session_close(job->session, true, &err);
     if (st)
         return leave(job, st, &err);
+    if (strcmp(job->mishap, "late-close") == 0)
+        log_info("closed");
     watchdog_destroy(job->watchdog);
     return 0;
 }
