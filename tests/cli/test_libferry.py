@@ -37,7 +37,7 @@ def find(name):
 # ---- the installed files -------------------------------------------------------------------------------
 
 result = command(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet"], env=dict(os.environ, DESTDIR=stage))
-tally.check(result.returncode == 0, "meson installs into DESTDIR", result.stderr)
+tally.check(result.returncode == 0, "meson installs into DESTDIR", result.stdout + result.stderr)
 header, library, description = find("ferry.h"), find("libferry.so"), find("ferry.pc")
 if not tally.check(all([header, library, description]), "header, library and ferry.pc are installed",
                    str([header, library, description])):
