@@ -32,6 +32,7 @@ enum { MEETINGS = 256 }; /* at most about so many */
 
 struct check {
     struct run_options options;
+    struct job_view own;         /* a copy: the job's own ends with run */
     const struct job_view *view; /* NULL: not begun */
     struct check_host *hosts;    /* [world], once gathered */
     struct check_target *targets;
@@ -294,7 +295,8 @@ static enum status run_check(void *context, const struct job_view *view, struct 
     struct group *world = NULL;
     enum status st;
 
-    check->view = view;
+    check->own = *view;
+    check->view = &check->own;
     st = list_targets(check, err);
     if (st == STATUS_OK)
         st = session_build(view->session, plan->groups, plan->group_count, plan->routes, plan->route_count, err);

@@ -38,7 +38,7 @@ struct job_task {
      * plan's or its own.  Collective; blocks.  On failure the job settles the cause. */
     enum status (*run)(void *context, const struct job_view *view, struct error *err);
     /* The session has failed, this rank speaks for all and has printed the cause: what there is to add.  Called while
-     * the others still wait.  NULL: nothing. */
+     * the others still wait, after run has returned: the view has ended, what it points to has not.  NULL: nothing. */
     void (*told)(void *context, const struct cause *cause);
     void *context;
 };
