@@ -2,7 +2,7 @@
 
 _ferry() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands='run check bench plan inspect version help'
+    local commands='run check bench plan inspect doctor version help'
 
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then

@@ -408,6 +408,41 @@ def test_signals():
                           r"ferry-mpi\.so cannot be opened")
 
     @case
+    def lines_of_eight():  # B48
+        """Lines of 8 ranks at once, all through rank 0: none is cut, mixed or lost."""
+        faults = ["rank=%d,op=%d,kind=kill" % (rank, 90000 + i) for rank in range(8) for i in range(2)]
+        result = run({"pipeline": 8}, faults, name="lines", model=os.path.join(running.TINY, "llama-10-layers"))
+        expecting.success(tally, "B48 a job with 16 notes of 8 ranks", result)
+        notes = re.findall(r"^ferry: rank (\d)/8[^:]*: warning: fault rank=(\d),op=(\d+) was never reached: "
+                           r"the rank posted \d+ operations$", result.err, re.MULTILINE)
+        tally.check(sorted((int(rank), int(op)) for _, rank, op in notes) ==
+                    [(rank, 90000 + i) for rank in range(8) for i in range(2)] and
+                    all(tag == rank for tag, rank, _ in notes), "B48 every line has come whole, with its rank",
+                    result.summary())
+
+    @case
+    def long_temporary_folder():  # B56
+        reference = run({"pipeline": 2}, [])
+        for length in (90, 110, 200):
+            where = os.path.join(folder, "t" * (length - len(folder) - 1))
+            os.makedirs(where)
+            path = topology("tmpdir", {"pipeline": 2})
+            result = running.mpirun(2, ["run", path, "--json"], extra_env={"TMPDIR": where}, timeout=60)
+            unharmed("B56 a temporary folder of %d characters" % length, result, reference)
+
+    @case
+    def small_shared_memory():  # B58
+        path = topology("shm", {"pipeline": 2})
+        script = 'mount -t tmpfs -o size=512k tmpfs /dev/shm && exec "$@"'
+        command = ["unshare", "-m", "sh", "-c", script, "sh"]
+        if running.execute(command + ["true"], timeout=30).code:
+            tally.skip("B58 /dev/shm of 512 KiB", "no mount namespace may be made here")
+            return
+        reference = run({"pipeline": 2}, [])
+        result = running.execute(command + running.mpirun_command(2, ["run", path, "--json"]), timeout=60)
+        unharmed("B58 /dev/shm of 512 KiB", result, reference)
+
+    @case
     def quarantined():
         path = topology("quarantine", {"pipeline": 2}, on_timeout="quarantine")
         result = running.mpirun(2, ["run", path, "--fault", "rank=1,op=8,kind=stop"], timeout=60)
