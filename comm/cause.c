@@ -88,23 +88,24 @@ static long number_behind(const char *json, const char *key)
     return at ? strtol(at + strlen(key), NULL, 10) : -1;
 }
 
-/* Did the culprit itself, or its keeper, write the cause that is there?  A rank of another part of a job whose network
- * is cut writes one as well, but nobody who sees this part reads what it prints. */
-static bool told_by_culprit(const char *path)
+/* Has the cause that is there been told to whoever would read ours?  So it is when its culprit itself, or its keeper,
+ * wrote it, or when it blames the same rank.  A rank of another part of a job whose network is cut writes one as well,
+ * but nobody who sees this part reads what it prints. */
+static bool is_told(const char *path, int rank)
 {
     char json[512];
     int file = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t count = file < 0 ? 0 : read(file, json, sizeof json - 1);
-    long rank;
+    long blamed;
 
     if (file >= 0)
         close(file);
     json[count > 0 ? count : 0] = '\0';
-    rank = number_behind(json, "\"rank\": ");
-    return rank >= 0 && rank == number_behind(json, "\"reporter\": ");
+    blamed = number_behind(json, "\"rank\": ");
+    return blamed >= 0 && (blamed == rank || blamed == number_behind(json, "\"reporter\": "));
 }
 
-static enum status publish(const char *temporary, const char *path, const struct text *json, bool *ret_first,
+static enum status publish(const char *temporary, const char *path, const struct text *json, int rank, bool *ret_first,
                            struct error *err)
 {
     int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -116,7 +117,7 @@ static enum status publish(const char *temporary, const char *path, const struct
     close(file);
     if (ok && link(temporary, path) != 0) {
         ok = errno == EEXIST;
-        *ret_first = !ok || !told_by_culprit(path);
+        *ret_first = !ok || !is_told(path, rank);
     }
     if (!ok)
         (void)error_set(err, STATUS_STORAGE, "%s: %s", path, strerror(errno));
@@ -141,7 +142,7 @@ enum status cause_save(const char *run_dir, const struct cause *cause, const cha
     if (path.failed || temporary.failed)
         st = error_set(err, STATUS_NOMEM, "cause.json");
     else
-        st = publish(temporary.bytes, path.bytes, &json, &first, err);
+        st = publish(temporary.bytes, path.bytes, &json, cause->rank, &first, err);
     if (ret_first)
         *ret_first = first;
     text_done(&json);

@@ -301,6 +301,9 @@ START_TEST(each_part_of_a_job_that_was_cut_in_two_prints_its_own_cause)
     printed = false;
     ck_assert_int_eq(cause_save(folder, &here, NULL, &printed, NULL), STATUS_OK);
     ck_assert(printed);
+    here.rank = 1; /* of the rank that is blamed already nothing more is said */
+    ck_assert_int_eq(cause_save(folder, &here, NULL, &printed, NULL), STATUS_OK);
+    ck_assert(!printed);
 }
 END_TEST
 
