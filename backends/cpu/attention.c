@@ -4,28 +4,11 @@
  * up to 16 lanes and padded with +0; heads follow each other.  Keys are stored first, by the caller's thread or by all;
  * then tiles of queries are dealt: some tokens x the query heads that share one key/value head, so that each key and
  * value is loaded once for all of them.  Within a tile every query has its own chain, so tiling shows in no bit. */
-#include "backends/cpu/compute_private.h"
+#include "backends/cpu/attention_private.h"
 
 #include <string.h>
 
 #include "base/size.h"
-
-/* Query heads [head, head + count) that read key/value head kv. */
-struct head_group {
-    uint32_t head;
-    uint32_t count;
-    uint32_t kv;
-};
-
-struct attention_job {
-    struct compute *compute;
-    const struct attention *a;
-    size_t width;
-    uint32_t group_heads; /* query heads of one unit, at most */
-    uint32_t tile_tokens; /* tokens of one unit, at most */
-    size_t units_per_tile;
-    struct deal deal;
-};
 
 static size_t head_width(uint32_t head_dim)
 {
@@ -43,17 +26,17 @@ size_t attention_cache_bytes(uint32_t kv_heads, uint32_t head_dim, uint32_t cont
     return bytes;
 }
 
-static float *cache_keys(const struct attention_job *job, const struct segment *segment, uint32_t kv)
+float *attention_keys(const struct attention_job *job, const struct segment *segment, uint32_t kv)
 {
     return (float *)segment->cache + (size_t)kv * 2 * job->a->context * job->width;
 }
 
-static float *cache_values(const struct attention_job *job, const struct segment *segment, uint32_t kv)
+float *attention_values(const struct attention_job *job, const struct segment *segment, uint32_t kv)
 {
-    return cache_keys(job, segment, kv) + (size_t)job->a->context * job->width;
+    return attention_keys(job, segment, kv) + (size_t)job->a->context * job->width;
 }
 
-static void rotate_head(const struct attention_job *job, const float *x, size_t position, float *out)
+void attention_rotate(const struct attention_job *job, const float *x, size_t position, float *out)
 {
     const struct attention *a = job->a;
     size_t half = a->head_dim / 2;
@@ -70,10 +53,10 @@ static void store_token(const struct attention_job *job, const struct segment *s
     size_t position = (size_t)segment->position + token;
 
     for (uint32_t kv = 0; kv < a->kv_heads; kv++) {
-        float *value = cache_values(job, segment, kv) + position * job->width;
+        float *value = attention_values(job, segment, kv) + position * job->width;
 
-        rotate_head(job, a->k + row * a->ldk + (size_t)kv * a->head_dim, position,
-                    cache_keys(job, segment, kv) + position * job->width);
+        attention_rotate(job, a->k + row * a->ldk + (size_t)kv * a->head_dim, position,
+                         attention_keys(job, segment, kv) + position * job->width);
         memcpy(value, a->v + row * a->ldv + (size_t)kv * a->head_dim, a->head_dim * sizeof *value);
         memset(value + a->head_dim, 0, (job->width - a->head_dim) * sizeof *value);
     }
@@ -93,8 +76,7 @@ static void store_work(void *context, int thread, int threads)
     }
 }
 
-/* The units of one token tile: runs of heads with one key/value head, cut to group_heads.  Unit index to group. */
-static bool find_group(const struct attention_job *job, size_t index, struct head_group *ret)
+bool attention_group(const struct attention_job *job, size_t index, struct head_group *ret)
 {
     const struct attention *a = job->a;
 
@@ -132,7 +114,7 @@ static void load_queries(const struct attention_job *job, const struct query_til
         size_t position = (size_t)tile->segment->position + tile->token + t;
 
         for (uint32_t h = 0; h < tile->group.count; h++) {
-            rotate_head(job, a->q + row * a->ldq + (size_t)(tile->group.head + h) * a->head_dim, position, query);
+            attention_rotate(job, a->q + row * a->ldq + (size_t)(tile->group.head + h) * a->head_dim, position, query);
             query += job->width;
         }
     }
@@ -144,7 +126,7 @@ static void score_tile(const struct attention_job *job, const struct query_tile 
 {
     size_t common = (size_t)tile->segment->position + tile->token + 1;
     size_t heads = tile->group.count;
-    const float *keys = cache_keys(job, tile->segment, tile->group.kv);
+    const float *keys = attention_keys(job, tile->segment, tile->group.kv);
     struct tile call = {.panel = keys,
                         .stride = job->width,
                         .rows = common,
@@ -173,7 +155,7 @@ static void mix_tile(const struct attention_job *job, const struct query_tile *t
 {
     size_t common = (size_t)tile->segment->position + tile->token + 1;
     size_t heads = tile->group.count;
-    const float *values = cache_values(job, tile->segment, tile->group.kv);
+    const float *values = attention_values(job, tile->segment, tile->group.kv);
     struct mix call = {.weight = scores,
                        .ldw = tile->ld_scores,
                        .rows = tile->vectors,
@@ -257,12 +239,12 @@ static void attend_work(void *context, int thread, int threads)
     size_t unit;
 
     (void)threads;
-    while (compute_take(job->compute, &job->deal, thread, &unit)) {
+    while (compute_take(job->compute, thread, &unit)) {
         /* The latest tokens see the most: they are dealt first, so that the last units are short ones. */
         size_t tile = unit / job->units_per_tile;
         struct head_group group;
 
-        CHECK(find_group(job, unit % job->units_per_tile, &group));
+        CHECK(attention_group(job, unit % job->units_per_tile, &group));
         for (uint32_t s = a->segment_count; s-- > 0;) {
             const struct segment *segment = &a->segments[s];
             size_t tiles = (segment->count + job->tile_tokens - 1) / job->tile_tokens;
@@ -287,11 +269,11 @@ static uint32_t count_units(struct attention_job *job, size_t tiles)
     uint32_t largest = 1;
 
     job->units_per_tile = 0;
-    while (find_group(job, job->units_per_tile, &group)) {
+    while (attention_group(job, job->units_per_tile, &group)) {
         largest = group.count > largest ? group.count : largest;
         job->units_per_tile++;
     }
-    job->deal.count = tiles * job->units_per_tile;
+    job->units = tiles * job->units_per_tile;
     return largest;
 }
 
@@ -308,7 +290,7 @@ static void choose_units(struct attention_job *job)
     job->group_heads = ATTEND_MAX_ROWS;
     for (;;) {
         uint32_t largest = count_units(job, tiles);
-        size_t busiest = (job->deal.count + threads - 1) / threads * largest;
+        size_t busiest = (job->units + threads - 1) / threads * largest;
 
         if (largest == 1 || 2 * busiest * threads <= 3 * tiles * job->a->heads)
             return;
@@ -331,6 +313,11 @@ void attention_run(struct compute *compute, const struct attention *attention)
     if (!stored || !attention->heads)
         return;
     compute_run(compute, store_work, &job, stored * attention->kv_heads * attention->head_dim);
+    if (attention_is_decode(&job, stored, pairs)) {
+        attention_decode(&job);
+        return;
+    }
     choose_units(&job);
+    compute_deal(compute, job.units, 1);
     compute_run(compute, attend_work, &job, 2 * pairs * attention->heads * attention->head_dim);
 }

@@ -413,6 +413,12 @@ INLINE void tile_pass(const struct tile *tile, size_t r, size_t t, int first, in
         for (int h = first; h < first + H; h++) {
             __m256 wv[TILE_ROWS];
 
+            /* Few dots a row, as in decoding: then the panel comes from memory, row behind row. */
+            if (T < TILE_TOKENS && h == 0) {
+                UNROLL
+                for (int i = 0; i < R; i++)
+                    _mm_prefetch((const char *)(w + (size_t)i * tile->stride + k) + STREAM_AHEAD, _MM_HINT_T0);
+            }
             UNROLL
             for (int i = 0; i < R; i++)
                 wv[i] = _mm256_loadu_ps(w + (size_t)i * tile->stride + k + h * HALF);
@@ -507,11 +513,11 @@ INLINE void tile_rows(const struct tile *tile, size_t r, int R)
 
     for (; t + TILE_TOKENS <= tile->tokens; t += TILE_TOKENS)
         tile_dots(tile, r, t, R, TILE_TOKENS);
-    if (t + 2 <= tile->tokens) {
+    if (tile->tokens - t == 3)
+        tile_dots(tile, r, t, R, 3);
+    else if (tile->tokens - t == 2)
         tile_dots(tile, r, t, R, 2);
-        t += 2;
-    }
-    if (t < tile->tokens)
+    else if (tile->tokens - t == 1)
         tile_dots(tile, r, t, R, 1);
 }
 
@@ -547,6 +553,9 @@ INLINE void mix_sums(const struct mix *mix, size_t r, size_t d, int R, int D)
         UNROLL
         for (int i = 0; i < R; i++)
             w[i] = _mm256_broadcast_ss(weight + (size_t)i * mix->ldw + j);
+        UNROLL
+        for (int v = 0; v < D; v += 2)
+            _mm_prefetch((const char *)(value + j * mix->ldv + (size_t)v * HALF) + STREAM_AHEAD, _MM_HINT_T0);
         UNROLL
         for (int v = 0; v < D; v++) {
             __m256 row = _mm256_loadu_ps(value + j * mix->ldv + (size_t)v * HALF);

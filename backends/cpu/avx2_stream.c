@@ -26,17 +26,17 @@ struct kind {
     bool bias;     /* else nibbles count from -8 */
 };
 
+/* (scale, bias) of four blocks side by side, converted together; without a bias the second is whatever follows. */
 INLINE void make_scales(const unsigned char *const *p, size_t begin, size_t end, float *scales, const struct kind kind)
 {
     for (size_t b = begin; b < end; b++) {
-        UNROLL
-        for (int j = 0; j < ROWS; j++) {
-            int bits;
+        int bits[ROWS];
 
-            memcpy(&bits, p[j] + b * kind.bytes, sizeof bits);
-            _mm_storel_pi((__m64 *)(void *)(scales + ((b - begin) * ROWS + (size_t)j) * 2),
-                          _mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
-        }
+        UNROLL
+        for (int j = 0; j < ROWS; j++)
+            memcpy(&bits[j], p[j] + b * kind.bytes, sizeof *bits);
+        _mm256_storeu_ps(scales + (b - begin) * ROWS * 2,
+                         _mm256_cvtph_ps(_mm_setr_epi32(bits[0], bits[1], bits[2], bits[3])));
     }
 }
 
@@ -106,6 +106,8 @@ INLINE void stream_group(const unsigned char *const *p, size_t blocks, const uns
             for (size_t line = 0; line < ROWS * kind.bytes; line += 64)
                 _mm_prefetch((const char *)(ahead + b * ROWS * kind.bytes + line), _MM_HINT_T0);
             add_block(p, b * kind.bytes, x + b * 32, s, 0, first, kind);
+            /* Loading the scales again is free; keeping them costs the accumulators their registers. */
+            __asm__("" : "+r"(s));
             add_block(p, b * kind.bytes, x + b * 32, s, 1, second, kind);
         }
     }

@@ -7,13 +7,35 @@
 #include "backends/cpu/float_mode.h"
 #include "backends/cpu/path.h"
 #include "base/dtype.h"
+#include "base/size.h"
 
-bool compute_take(struct compute *compute, struct deal *deal, int thread, size_t *ret_unit)
+void compute_deal(struct compute *compute, size_t count, int shares)
 {
+    struct deal *deal = &compute->deal;
+
+    deal->shares = (size_t)shares;
+    for (size_t i = 0; i < deal->shares; i++) {
+        size_t begin = (size_t)share_start(count, deal->shares, i);
+
+        atomic_store_explicit(&deal->share[i].next, begin, memory_order_relaxed);
+        deal->share[i].end = begin + (size_t)share_count(count, deal->shares, i);
+    }
+}
+
+bool compute_take(struct compute *compute, int thread, size_t *ret_unit)
+{
+    struct deal *deal = &compute->deal;
+
     if (thread == 0 && compute->progress)
         compute->progress(compute->progress_context);
-    *ret_unit = atomic_fetch_add_explicit(&deal->next, 1, memory_order_relaxed);
-    return *ret_unit < deal->count;
+    for (size_t i = 0; i < deal->shares; i++) {
+        struct deal_share *share = &deal->share[((size_t)thread + i) % deal->shares];
+
+        *ret_unit = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed);
+        if (*ret_unit < share->end)
+            return true;
+    }
+    return false;
 }
 
 void compute_run(struct compute *compute, pool_work *work, void *context, size_t multiply_adds)
@@ -49,11 +71,12 @@ static void cpu_close(struct compute *compute)
 enum status compute_open_kernels(const struct kernels *kernels, const struct compute_options *options,
                                  struct compute **ret, struct error *err)
 {
-    struct compute *compute = calloc(1, sizeof *compute);
+    struct compute *compute = aligned_alloc(_Alignof(struct compute), sizeof *compute);
     enum status st;
 
     if (!compute)
         return error_set(err, STATUS_NOMEM, "the CPU backend");
+    memset(compute, 0, sizeof *compute);
     compute->kernels = kernels;
     compute->progress = options->progress;
     compute->progress_context = options->progress_context;
@@ -96,7 +119,6 @@ struct row_job {
     struct compute *compute;
     size_t rows;
     size_t rows_per_unit;
-    struct deal deal;
     void (*run)(const struct row_job *job, size_t row);
     const struct matrix *w;
     const uint32_t *ids;
@@ -117,7 +139,7 @@ static void row_work(void *context, int thread, int threads)
     size_t unit;
 
     (void)threads;
-    while (compute_take(job->compute, &job->deal, thread, &unit)) {
+    while (compute_take(job->compute, thread, &unit)) {
         size_t begin = unit * job->rows_per_unit;
         size_t end = begin + job->rows_per_unit < job->rows ? begin + job->rows_per_unit : job->rows;
 
@@ -132,7 +154,7 @@ static void run_rows(struct row_job *job, size_t cost)
     size_t work = job->cols * job->heads * cost;
 
     job->rows_per_unit = work ? SMALL_WORK / 2 / work + 1 : job->rows + 1;
-    job->deal.count = (job->rows + job->rows_per_unit - 1) / job->rows_per_unit;
+    compute_deal(job->compute, (job->rows + job->rows_per_unit - 1) / job->rows_per_unit, 1);
     compute_run(job->compute, row_work, job, job->rows * work);
 }
 

@@ -23,7 +23,17 @@ struct scratch {
     _Alignas(64) float scores[CPU_MAX_CONTEXT];
 };
 
+/* Units of the running operation, in contiguous shares: a thread takes its own in order, then what others have left. */
+struct deal {
+    size_t shares;
+    struct deal_share {
+        _Alignas(64) atomic_size_t next;
+        size_t end;
+    } share[POOL_MAX_THREADS];
+};
+
 struct compute {
+    struct deal deal;
     const struct kernels *kernels;
     struct pool *pool;
     void (*progress)(void *context);
@@ -32,18 +42,16 @@ struct compute {
     int threads;
 };
 
-/* Work dealt in units to whichever thread is free. */
-struct deal {
-    _Alignas(64) atomic_size_t next;
-    size_t count;
-};
-
 /* Open with a table of the caller's choice; what cpu_compute.open does after choosing one. */
 enum status compute_open_kernels(const struct kernels *kernels, const struct compute_options *options,
                                  struct compute **ret, struct error *err);
 
+/* Lay count units out for the coming compute_run, in shares (1 to POOL_MAX_THREADS).  One: every unit goes to whichever
+ * thread is free.  One a thread: each stays with a run of its own, as memory likes to be read, while there is any. */
+void compute_deal(struct compute *compute, size_t count, int shares);
+
 /* The next unit for this thread, or false when all are dealt.  Thread 0 first gives communication its turn. */
-bool compute_take(struct compute *compute, struct deal *deal, int thread, size_t *ret_unit);
+bool compute_take(struct compute *compute, int thread, size_t *ret_unit);
 
 /* Run work on the pool, or at once on this thread when it is small (fewer than SMALL_WORK multiply-adds). */
 void compute_run(struct compute *compute, pool_work *work, void *context, size_t multiply_adds);

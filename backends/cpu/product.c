@@ -1,4 +1,5 @@
-/* Matrix products: rows of weights in chunks, dealt to the threads; a dot is never cut between two of them.
+/* Matrix products: rows of weights in chunks, dealt to the threads; a dot is never cut between two of them.  A thread's
+ * chunks lie behind each other, so that what a kernel prefetches at the end of one is the start of its next.
  *
  * One activation row: the weights stream through the path's vector kernel of their type, where it has one.  Otherwise a
  * panel of a few weight rows is decoded to f32 once and multiplied with a block of activation rows that stays in the
@@ -11,6 +12,7 @@ enum {
     MAX_PRODUCTS = 16,
     CHUNK_ROWS = 12,             /* chunks are multiples: of 3, 4 and 6 rows a panel */
     CHUNK_BYTES = 32 * 1024,     /* of packed weights: a few microseconds, enough to hide the dealing */
+    CHUNKS_PER_THREAD = 4,       /* at least, as far as rows allow */
     WHOLE_COLS = PANEL_MAX_COLS, /* this many at a time, or ... */
     BLOCKED_COLS = 768,          /* ... blocks of these: panel and four activation rows fit the first-level cache */
     BLOCK_BYTES = 512 * 1024,    /* of activations that stay in the second-level cache */
@@ -31,7 +33,6 @@ struct product_job {
     size_t rows;
     int count;
     struct cut cut[MAX_PRODUCTS];
-    struct deal deal;
 };
 
 static size_t smaller(size_t a, size_t b)
@@ -52,14 +53,23 @@ static size_t token_blocks(size_t rows, size_t cols)
     return divide_up(rows, fit);
 }
 
-static void cut_product(struct cut *cut, const struct product *product, size_t rows, int threads)
+/* Chunks of one size throughout a list of products, so that equal shares of chunks are equal shares of work. */
+static size_t choose_chunk_bytes(const struct product *list, int count, int threads)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < count; i++)
+        bytes += (size_t)list[i].w->rows * list[i].w->row_bytes;
+    return smaller(CHUNK_BYTES, bytes / (size_t)(threads * CHUNKS_PER_THREAD));
+}
+
+static void cut_product(struct cut *cut, const struct product *product, size_t rows, size_t chunk_bytes)
 {
     const struct matrix *w = product->w;
     size_t blocks = token_blocks(rows, (size_t)w->cols);
-    size_t wanted = CHUNK_BYTES / (w->row_bytes + 1) + 1;
+    size_t wanted = chunk_bytes / (w->row_bytes + 1) + 1;
 
     wanted = smaller(wanted, UNIT_WORK / (divide_up(rows, blocks) * (size_t)w->cols + 1) + 1);
-    wanted = smaller(wanted, (size_t)w->rows / ((size_t)threads * 4) + 1);
     cut->product = product;
     cut->chunk_rows = divide_up(wanted, CHUNK_ROWS) * CHUNK_ROWS;
     cut->chunk_count = divide_up((size_t)w->rows, cut->chunk_rows);
@@ -148,12 +158,12 @@ static void product_work(void *context, int thread, int threads)
 {
     struct product_job *job = context;
     struct scratch *scratch = job->compute->scratch[thread];
-    const struct cut *cut = job->cut;
     size_t unit;
 
     (void)threads;
-    while (compute_take(job->compute, &job->deal, thread, &unit)) {
-        /* Units come to a thread in ascending order: the product is this one or a later one. */
+    while (compute_take(job->compute, thread, &unit)) {
+        const struct cut *cut = job->cut;
+
         while (unit - cut->first_unit >= cut->chunk_count * cut->block_count)
             cut++;
         run_unit(job, scratch, cut, unit - cut->first_unit);
@@ -163,16 +173,19 @@ static void product_work(void *context, int thread, int threads)
 void product_run(struct compute *compute, const struct product *list, int count, size_t rows)
 {
     struct product_job job = {.compute = compute, .rows = rows, .count = count};
+    size_t chunk_bytes = choose_chunk_bytes(list, count, compute->threads);
     size_t multiply_adds = 0;
+    size_t units = 0;
 
     CHECK(count >= 0 && count <= MAX_PRODUCTS);
     if (!rows)
         return;
     for (int i = 0; i < count; i++) {
-        cut_product(&job.cut[i], &list[i], rows, compute->threads);
-        job.cut[i].first_unit = job.deal.count;
-        job.deal.count += job.cut[i].chunk_count * job.cut[i].block_count;
+        cut_product(&job.cut[i], &list[i], rows, chunk_bytes);
+        job.cut[i].first_unit = units;
+        units += job.cut[i].chunk_count * job.cut[i].block_count;
         multiply_adds += rows * (size_t)list[i].w->rows * (size_t)list[i].w->cols;
     }
+    compute_deal(compute, units, compute->threads);
     compute_run(compute, product_work, &job, multiply_adds);
 }
