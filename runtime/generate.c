@@ -459,13 +459,16 @@ static enum status run_steps(struct generation *g, struct error *err)
     return st == STATUS_OK ? end_steps(g, err) : st;
 }
 
-/* For whoever looks at the recorder: what became of the last step that this rank voted on. */
+/* For whoever looks at the recorder: what became of the last two steps. */
 static void note_end(struct generation *g)
 {
     char phase[64];
-    struct epoch epoch = epoch_look(&g->book, g->book.voted);
+    uint64_t newest = g->book.next ? g->book.next - 1 : 0;
+    uint64_t before = newest ? newest - 1 : 0;
 
-    (void)snprintf(phase, sizeof phase, "step %" PRIu64 " is %s", epoch.number, epoch_state_name(epoch.state));
+    (void)snprintf(phase, sizeof phase, "step %" PRIu64 " is %s, step %" PRIu64 " is %s", before,
+                   epoch_state_name(epoch_look(&g->book, before).state), newest,
+                   epoch_state_name(epoch_look(&g->book, newest).state));
     session_phase(g->o.session, phase);
 }
 

@@ -4,7 +4,11 @@ The models are copies with one row of the embedding that is not a number (or inf
 token, or at the token behind the one where it was generated.
 """
 
+import concurrent.futures
+import glob
+import json
 import os
+import re
 import struct
 import tempfile
 
@@ -120,7 +124,74 @@ def test_more_best_logits_than_there_are():
                         name + ": each token once", result.summary())
 
 
+# ---- failures that end the run: what each rank then knows of its last steps ---------------------------
+
+PHASE = re.compile(r"step (\d+) is (committed|aborted|indeterminate|unknown), "
+                   r"step (\d+) is (committed|aborted|indeterminate|unknown)")
+
+
+def fail_at(operation, reference):
+    """Rank 1 comes late to one operation and then has no memory for it, so that rank 0 is ahead as far as it can be.
+    Returns the states that were seen."""
+    name = "rank 1 fails at operation %d" % operation
+    with tempfile.TemporaryDirectory() as place:
+        keys = {"model": LLAMA, "prompts": PROMPTS, "max_new_tokens": NEW, "ignore_eos": True, "microbatch": 4}
+        path = running.write_topology(place, "epochs", {"pipeline": 2}, keys, run_dir="runs", compute={"pieces": 2})
+        faults = ["--fault", "rank=1,op=%d,kind=delay:200ms" % operation, "--fault",
+                  "rank=1,op=%d,kind=oom" % operation]
+        result = running.mpirun(2, ["run", path, "--json", "--logits-digest"] + faults, timeout=60)
+        wrong = [] if 1 <= result.code <= 125 and not result.left else ["exit code, or processes left"]
+        known = {}
+        for run_dir in glob.glob(os.path.join(place, "runs", "*")):
+            report = running.execute([running.FERRY, "doctor", run_dir, "--json"], timeout=30)
+            for line in report.out.splitlines():
+                o = json.loads(line)
+                found = PHASE.search(o.get("phase") or "")
+                if found and "rank" in o:
+                    known[o["rank"]] = {int(found[1]): found[2], int(found[3]): found[4]}
+        if sorted(known) != [0, 1]:
+            wrong.append("states of ranks %s are known" % sorted(known))
+        for step in set(known.get(0, {})) & set(known.get(1, {})):
+            pair = {known[0][step], known[1][step]}
+            if pair >= {"committed", "aborted"}:
+                wrong.append("step %d is both committed and aborted" % step)
+        for o in result.objects():
+            if o["logits_digest"] != reference[o["prompt"]]["logits_digest"]:
+                wrong.append("prompt %d was handed out wrong" % o["prompt"])
+        tally.check(not wrong, name, "%s\n%s\n%s" % (wrong, known, result.summary()))
+        return [state for states in known.values() for state in states.values()]
+
+
+def test_steps_end_in_one_of_three_ways():
+    reference = run(LLAMA, {"pipeline": 1}).objects()
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        seen = [state for states in pool.map(lambda o: fail_at(o, reference), range(10, 22)) for state in states]
+    for state in ("committed", "aborted", "indeterminate"):
+        tally.check(state in seen, "a rank ends with a step that is " + state, seen)
+
+
+# ---- sizes that change from step to step --------------------------------------------------------------
+
+
+def test_sizes_that_change():
+    """B167: prompts of 128, 129 and 5 tokens one after the other through the same buffers.  B168: eight requests in
+    micro-batches of three."""
+    long = [{"tokens": [(7 * i + n) % 2000 for i in range(length)]} for n, length in enumerate((128, 129, 5))]
+    many = [{"tokens": [(7 * i + 3 * n) % 90 for i in range(2 + n)]} for n in range(8)]
+    for name, model, prompts, microbatch in (("B167 lengths 128, 129, 5", running.KJV, long, 1),
+                                             ("B168 micro-batches of 3, 3, 2", LLAMA, many, 3)):
+        alone = run(model, {"pipeline": 1}, prompts, microbatch)
+        for mesh in ({"pipeline": 2}, {"pipeline": 3}):
+            result = run(model, mesh, prompts, microbatch)
+            if expecting.success(tally, "%s, %d stages" % (name, mesh["pipeline"]), result):
+                tally.check([o["logits_digest"] for o in result.objects()] ==
+                            [o["logits_digest"] for o in alone.objects()] and alone.code == 0,
+                            "%s, %d stages: the same bits as one stage" % (name, mesh["pipeline"]), result.summary())
+
+
 if __name__ == "__main__":
+    test_sizes_that_change()
+    test_steps_end_in_one_of_three_ways()
     test_more_best_logits_than_there_are()
     test_failed_prompts()
     test_every_prompt_fails()

@@ -101,8 +101,15 @@ END_TEST
 static const struct tensor_spec schema[] = {
     {.role = "hidden", .dtype = DTYPE_F32, .ndim = 2, .dim = {{1, 4096, -1}, {64, 64, -1}}},
 };
-static const struct route_spec forward = {
-    .id = 2, .name = "forward/0-1", .from = 0, .to = 1, .tensor_count = 1, .tensors = schema, .depth = 2};
+static const struct tensor_spec bytes_schema[] = {
+    {.role = "block", .dtype = DTYPE_U8, .ndim = 1, .dim = {{1, 16 << 20, -1}}},
+};
+/* The last two carry large blocks both ways. */
+static const struct route_spec routes[] = {
+    {.id = 2, .name = "forward/0-1", .from = 0, .to = 1, .tensor_count = 1, .tensors = schema, .depth = 2},
+    {.id = 3, .name = "there/0-1", .from = 0, .to = 1, .tensor_count = 1, .tensors = bytes_schema, .depth = 1},
+    {.id = 4, .name = "back/1-0", .from = 1, .to = 0, .tensor_count = 1, .tensors = bytes_schema, .depth = 1},
+};
 
 static enum status pass_bundle(uint64_t rows, struct error *err)
 {
@@ -142,6 +149,54 @@ START_TEST(a_route_carries_bundles_of_every_size)
 }
 END_TEST
 
+/* B165: both ranks send first, then both receive. */
+static enum status cross(uint64_t bytes, bool *ret_right, struct error *err)
+{
+    struct route *out = session_route(session, rank ? 4 : 3);
+    struct route *in = session_route(session, rank ? 3 : 4);
+    struct shape shape = {1, {bytes}};
+    struct completion *sent = NULL;
+    struct completion *received = NULL;
+    struct bundle *bundle = NULL;
+    enum status st = route_acquire(out, &bundle, err);
+
+    if (st == STATUS_OK)
+        st = tensor_reshape(bundle->tensor[0], DTYPE_U8, &shape, err);
+    for (uint64_t k = 0; st == STATUS_OK && k < bytes; k++)
+        bundle->tensor[0]->data[k] = (unsigned char)(k * 7 + k / 256 + (uint64_t)rank);
+    if (st == STATUS_OK)
+        st = route_send(out, bundle, 1, &sent, err);
+    if (st == STATUS_OK)
+        st = route_receive(in, &shape, NULL, NULL, 1, &received, err);
+    if (st == STATUS_OK)
+        st = completion_wait(received, DEADLINE_NONE, err);
+    if (st == STATUS_OK) {
+        bundle = route_take(received, NULL);
+        for (uint64_t k = 0; k < bytes; k++)
+            *ret_right &= bundle->tensor[0]->data[k] == (unsigned char)(k * 7 + k / 256 + (uint64_t)!rank);
+        route_return(in, bundle);
+    }
+    completion_abandon(received);
+    if (st == STATUS_OK)
+        return finish(sent, err);
+    completion_abandon(sent);
+    return st;
+}
+
+START_TEST(both_neighbours_may_send_first_whatever_the_size)
+{
+    static const uint64_t sizes[] = {4 << 10, 64 << 10, 1 << 20, 16 << 20};
+    struct error err = {0};
+    enum status st = STATUS_OK;
+    bool right = true;
+
+    for (int i = 0; i < 4 && st == STATUS_OK && size > 1 && rank < 2; i++)
+        st = cross(sizes[i], &right, &err);
+    ck_assert_msg(st == STATUS_OK, "%s", err.text);
+    ck_assert(right);
+}
+END_TEST
+
 static enum status start(struct error *err)
 {
     struct transport_options transport_options = {.startup_timeout_ns = 30 * NS_PER_S};
@@ -169,7 +224,7 @@ static enum status start(struct error *err)
     for (int i = 0; i < size; i++)
         members[i] = size - 1 - i;
     st = session_consensus(session, &manifest, err);
-    return st ? st : session_build(session, &world, 1, &forward, size > 1, err);
+    return st ? st : session_build(session, &world, 1, routes, size > 1 ? 3 : 0, err);
 }
 
 int main(void)
@@ -188,6 +243,7 @@ int main(void)
     tcase_add_test(tests, sums_are_right_at_every_size);
     tcase_add_test(tests, gathers_follow_member_order_and_take_zero_rows);
     tcase_add_test(tests, a_route_carries_bundles_of_every_size);
+    tcase_add_test(tests, both_neighbours_may_send_first_whatever_the_size);
     suite_add_tcase(suite, tests);
     srunner_set_fork_status(runner, CK_NOFORK);
     srunner_run_all(runner, rank == 0 ? CK_NORMAL : CK_MINIMAL);
