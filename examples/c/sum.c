@@ -14,10 +14,11 @@ static int fail(const struct ferry_error *error)
 /* Member m brings k + m at place k, so the sum over n members is n * k + n * (n - 1) / 2. */
 static int wrong_sums(const float *sums, int members)
 {
+    int ranks = members * (members - 1) / 2;
     int wrong = 0;
 
     for (int k = 0; k < COUNT; k++)
-        wrong += sums[k] != (float)(members * k + members * (members - 1) / 2);
+        wrong += sums[k] != (float)(members * k + ranks);
     return wrong;
 }
 
