@@ -53,6 +53,7 @@ static struct call even_of(int size, int axis)
     return call;
 }
 
+/* B26 */
 static void operations(int size, struct call *usual, struct call *odd)
 {
     *usual = sum_of(DTYPE_F32, 16);
@@ -129,6 +130,15 @@ static void counts(int size, struct call *usual, struct call *odd)
         at += sprintf(at, "%s%d", i ? "," : "", i + 1);
     memcpy(odd->words, usual->words, WORDS);
     memcpy(strstr(odd->words, "1,2"), "2,1", 3);
+}
+
+/* B32: what stands beside the axis differs. */
+static void inner_extents(int size, struct call *usual, struct call *odd)
+{
+    *usual = even_of(size, 0);
+    *odd = *usual;
+    odd->shape.dim[1]++;
+    (void)snprintf(odd->words, WORDS, "all_gather_even f32[%d,%d] axis 0", 4 * size, 4 * size + 1);
 }
 
 static void axes_of_gathers(int size, struct call *usual, struct call *odd)
@@ -214,6 +224,7 @@ static const struct kind kinds[] = {
     {"sizes of two algorithms", FOUND, FOUND, sizes_of_two_algorithms},
     {"shapes of equal size", UNSEEN, FOUND, shapes_of_equal_size},
     {"counts", FOUND, FOUND, counts},
+    {"inner extents", FOUND, FOUND, inner_extents},
     {"axes of gathers", UNSEEN, FOUND, axes_of_gathers},
     {"axes of exchanges", UNSEEN, FOUND, axes_of_exchanges},
     {"counts of exchanges", FOUND, FOUND, counts_of_exchanges},
@@ -354,7 +365,7 @@ static void sentence(const struct trial *trial, char *text)
         return;
     }
     add_ranks(text, trial, odd_first);
-    (void)strcat(text, "; ");
+    (void)sprintf(text + strlen(text), "; ");
     add_ranks(text, trial, !odd_first);
 }
 

@@ -31,6 +31,7 @@ struct property_case {
     enum operation operation;
     const struct group_spec *group; /* NULL: send_receive */
     const struct route_spec *route;
+    int size; /* members of the group; 0: send_receive */
     enum dtype dtype;
     struct shape shape; /* without the extent along axis */
     int axis;

@@ -61,10 +61,10 @@ static double tree_f64(const double *in, int count)
 
 void property_sum(const struct property_case *c, size_t k, unsigned char *data)
 {
-    float single[PROPERTY_RANKS];
-    double full[PROPERTY_RANKS];
+    float single[PROPERTY_RANKS] = {0};
+    double full[PROPERTY_RANKS] = {0};
     uint64_t whole = 0;
-    int size = c->group->size;
+    int size = c->size;
 
     for (int i = 0; i < size; i++) {
         uint64_t bits = 0;

@@ -130,7 +130,7 @@ static uint64_t draw_count(uint64_t *state, uint64_t most)
 /* Few cases are large: they reach past the limits up to which small messages have their own algorithms. */
 static void draw_extents(struct property_case *c, uint64_t *state)
 {
-    int size = c->group->size;
+    int size = c->size;
     bool large = draw(state, 14) == 0;
     bool nothing = draw(state, 14) == 0;
     uint64_t most = nothing ? 0 : large ? 40 + 2600 / (uint64_t)size : 5;
@@ -166,8 +166,9 @@ void property_case_draw(const struct property_world *world, uint64_t index, stru
         return;
     }
     ret->group = &world->groups[draw(&state, (uint64_t)world->group_count)];
+    ret->size = ret->group->size;
     ret->dtype = (enum dtype)(1 + draw(&state, DTYPE_COUNT - 1));
-    ret->root = (int)draw(&state, (uint64_t)ret->group->size);
+    ret->root = (int)draw(&state, (uint64_t)ret->size);
     ret->in_place = draw(&state, 2);
     if (ret->operation != OPERATION_BARRIER && ret->operation != OPERATION_FAILURE_AGREEMENT)
         draw_extents(ret, &state);

@@ -91,7 +91,7 @@ static bool walk(const struct property_case *c, const struct run *runs, struct t
 /* What a gather brings together, and one member's part of it. */
 static struct run gathered(const struct property_case *c)
 {
-    struct run runs = {.count = c->group->size};
+    struct run runs = {.count = c->size};
 
     for (int i = 0; i < runs.count; i++) {
         runs.counts[i] = c->counts[i];
@@ -110,7 +110,7 @@ static struct run part_of(const struct property_case *c, int member)
 
 static struct run exchanged(const struct property_case *c, int me, bool sent)
 {
-    struct run runs = {.count = c->group->size};
+    struct run runs = {.count = c->size};
 
     for (int i = 0; i < runs.count; i++) {
         runs.counts[i] = sent ? c->matrix[me][i] : c->matrix[i][me];
@@ -298,7 +298,7 @@ static bool agreement_is_right(const struct running *r)
 {
     uint32_t flags = UINT32_MAX;
 
-    for (int i = 0; i < r->c.group->size; i++)
+    for (int i = 0; i < r->c.size; i++)
         flags &= flags_of(&r->c, i);
     return completion_flags(r->completion) == flags;
 }
@@ -324,7 +324,7 @@ static bool is_right(const struct running *r, const atomic_int *arrived)
     case OPERATION_BROADCAST:
         return broadcast_is_right(r);
     case OPERATION_BARRIER:
-        return !arrived || atomic_load(arrived) == r->c.group->size;
+        return !arrived || atomic_load(arrived) == r->c.size;
     case OPERATION_FAILURE_AGREEMENT:
         return agreement_is_right(r);
     default:
