@@ -141,10 +141,16 @@ static void inner_extents(int size, struct call *usual, struct call *odd)
     (void)snprintf(odd->words, WORDS, "all_gather_even f32[%d,%d] axis 0", 4 * size, 4 * size + 1);
 }
 
+/* Equal parts, joined along one axis here and along another there. */
 static void axes_of_gathers(int size, struct call *usual, struct call *odd)
 {
+    uint64_t extent = 4 * (uint64_t)size;
+
     *usual = even_of(size, 0);
     *odd = even_of(size, 1);
+    usual->shape.dim[1] = odd->shape.dim[0] = 4;
+    (void)snprintf(usual->words, WORDS, "all_gather_even f32[%d,4] axis 0", (int)extent);
+    (void)snprintf(odd->words, WORDS, "all_gather_even f32[4,%d] axis 1", (int)extent);
 }
 
 static struct call exchange_of(int size, int axis)
