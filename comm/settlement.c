@@ -15,6 +15,8 @@
 
 #define SETTLE_NS (2 * NS_PER_S)
 #define VERDICT_NS (1 * NS_PER_S)
+/* In all, however late the lowest begins. */
+#define LONGEST_NS (6 * NS_PER_S)
 /* In milliseconds.  The speaker's verdict must leave; the others stay longer, so that it has written cause.json before
  * a starter that sees the first of them end kills the rest. */
 enum { SPEAKER_LINGERS = 100, LISTENER_LINGERS = 600 };
@@ -80,9 +82,8 @@ static bool heard_everybody(const struct control *control)
 }
 
 /* Until a verdict, or complete (asked when everybody counts), or the time is up. */
-static void gather(struct control *control, uint64_t within_ns, bool until_everybody)
+static void gather(struct control *control, uint64_t deadline_ns, bool until_everybody)
 {
-    uint64_t deadline_ns = clock_ns() + within_ns;
     uint64_t pause_ns = 50 * NS_PER_US;
 
     while (!control->has_verdict && clock_ns() < deadline_ns) {
@@ -107,12 +108,26 @@ static void begin(struct control *control)
     send_claim(control, CONTROL_SETTLE, &control->best);
 }
 
+/* When the lowest rank's verdict must have come: it began to settle when we heard of it last, or before. */
+static uint64_t verdict_deadline(const struct control *control, uint64_t begun_ns)
+{
+    uint64_t now_ns = clock_ns();
+    uint64_t heard_ns = control->heard_ns[control->best.rank];
+    uint64_t deadline_ns = now_ns + VERDICT_NS;
+
+    if (heard_ns + SETTLE_NS + VERDICT_NS > deadline_ns)
+        deadline_ns = heard_ns + SETTLE_NS + VERDICT_NS;
+    return deadline_ns < begun_ns + LONGEST_NS ? deadline_ns : begun_ns + LONGEST_NS;
+}
+
 void control_settle(struct control *control, struct cause *ret, bool *ret_speaker)
 {
+    uint64_t begun_ns = clock_ns();
+
     begin(control);
-    gather(control, SETTLE_NS, true);
+    gather(control, begun_ns + SETTLE_NS, true);
     if (!control->has_verdict && control->best.rank != control->rank)
-        gather(control, VERDICT_NS, false);
+        gather(control, verdict_deadline(control, begun_ns), false);
     if (!control->has_verdict) {
         /* We are the lowest, or the lowest has gone: then whoever is left speaks rather than nobody. */
         struct claim verdict = {.rank = control->rank, .cause = control->best.cause};

@@ -197,10 +197,19 @@ static void wait_for_the_others(struct actor *self)
         clock_sleep_ns(NS_PER_MS);
 }
 
+/* Several ranks may find it at the same instant, each with its own part of the chain. */
+static void agree_and_settle(struct actor *self)
+{
+    agree(self);
+    if (self->status != STATUS_OK)
+        settle(self);
+}
+
 /* Rank 5 of 8 stands three levels below the root. */
 START_TEST(a_rank_that_never_comes_is_named)
 {
-    struct stage stage = {.size = 8, .timeout_ns = NS_PER_S, .body = agree, .odd = 5, .odd_body = wait_for_the_others};
+    struct stage stage = {
+        .size = 8, .timeout_ns = NS_PER_S, .body = agree_and_settle, .odd = 5, .odd_body = wait_for_the_others};
 
     play(&stage);
     all_say(&stage, 5, STATUS_TIMEOUT, "rank 5 has stood still");
@@ -311,6 +320,28 @@ START_TEST(of_two_failures_the_one_that_explains_more_is_everybodys)
         for (int rank = 1; rank < 6; rank++)
             ck_assert_str_eq(stage.actors[rank].err.text, stage.actors[0].err.text);
     }
+}
+END_TEST
+
+static void fail_late_at_0(struct actor *self)
+{
+    if (self->rank == 0)
+        clock_sleep_ns(1500 * NS_PER_MS);
+    fail_by_timeout(self);
+}
+
+/* Rank 3 never settles, so that rank 0, which begins 1.5 s after the others, speaks 3.5 s after they began. */
+START_TEST(the_lowest_rank_is_waited_for_though_it_begins_late)
+{
+    struct stage stage = {
+        .size = 4, .timeout_ns = 20 * NS_PER_S, .body = fail_late_at_0, .odd = 3, .odd_body = wait_for_the_others};
+    int who = -1;
+
+    play(&stage);
+    all_say(&stage, 3, STATUS_TIMEOUT, "waited");
+    ck_assert_int_eq(speakers(&stage, &who), 1);
+    ck_assert_int_eq(who, 0);
+    ck_assert_uint_lt(stage.actors[1].took_ns, 7 * NS_PER_S);
 }
 END_TEST
 
@@ -559,6 +590,7 @@ int main(void)
     tcase_add_test(tests, another_protocol_is_named);
     tcase_add_test(tests, a_failure_reaches_everybody_and_the_lowest_speaks);
     tcase_add_test(tests, of_two_failures_the_one_that_explains_more_is_everybodys);
+    tcase_add_test(tests, the_lowest_rank_is_waited_for_though_it_begins_late);
     tcase_add_test(tests, a_missing_rank_is_not_waited_for_longer_than_agreed);
     tcase_add_test(tests, a_cycle_of_waits_is_named_as_one);
     tcase_add_test(tests, the_rank_at_the_end_of_the_chain_is_named);
