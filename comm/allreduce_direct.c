@@ -1,30 +1,27 @@
-/* Sum of small tensors in small groups: everybody sends everything to everybody and adds alone.
+/* Sum of small tensors in small groups, and of any in groups of two: everybody sends everything to everybody and adds
+ * alone.
  *
  * One round, n - 1 messages of the whole tensor a member.  All pairs meet, so the vote is folded in: the sum is
  * written only when every member's header was the expected one. */
 #include "comm/collective.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/reduce.h"
 
 static enum status begin(struct collective *work, int round, bool *ret_more, struct error *err)
 {
     struct part part = collective_part(work);
-    unsigned char *payload = NULL;
     enum status st = STATUS_OK;
 
     *ret_more = round == 0;
     if (round)
         return STATUS_OK;
     part.bytes = work->send->bytes;
-    st = collective_send_all(work, &part, &payload, err);
-    if (st == STATUS_OK && part.bytes)
-        memcpy(payload, work->send->data, part.bytes);
+    st = collective_send_all_from(work, &part, work->send->data, false, err);
     for (int i = 0; i < work->size && st == STATUS_OK; i++) {
         if (i != work->rank)
-            st = collective_receive(work, i, &part, err);
+            st = collective_receive_from(work, i, &part, NULL, err);
     }
     return st;
 }

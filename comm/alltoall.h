@@ -20,6 +20,6 @@ enum status alltoall_check_pair(const struct collective *work, int member, uint6
                                 struct error *err);
 
 /* What a member sends to itself. */
-enum status alltoall_keep_own(struct collective *work, struct error *err);
+void alltoall_keep_own(struct collective *work);
 
 #endif

@@ -7,7 +7,10 @@
 #include "base/clock.h"
 #include "comm/staging.h"
 
-enum { HEARING_MS = 2000 }; /* of a member's other header, until the cause is told without those not heard */
+enum {
+    HEARING_MS = 2000,   /* of a member's other header, until the cause is told without those not heard */
+    DETACH_BYTES = 16384 /* payloads of the caller's memory travel from there from this size on */
+};
 
 struct part collective_part(const struct collective *work)
 {
@@ -51,8 +54,17 @@ static enum status grow(struct collective *work, int count, struct error *err)
     return STATUS_OK;
 }
 
-enum status collective_send(struct collective *work, const int *members, int count, const struct part *part,
-                            unsigned char **ret, struct error *err)
+/* Large payloads travel out of and into the caller's memory, where no header may stand in front of them.  Below, a copy
+ * costs less than a second message. */
+static bool detaches(const struct collective *work, const struct part *part)
+{
+    return part->bytes >= DETACH_BYTES && !work->completion.session->options.payload_integrity;
+}
+
+/* A send to members [count] out of bytes, or of a copy of them; NULL: out of staging memory that is still to be filled.
+ */
+static enum status open_send(struct collective *work, const int *members, int count, const struct part *part,
+                             const unsigned char *bytes, bool copied, struct error *err)
 {
     enum status st = grow(work, work->send_count, err);
     struct framed_send *send = NULL;
@@ -68,18 +80,38 @@ enum status collective_send(struct collective *work, const int *members, int cou
     send->peer_count = count;
     for (int i = 0; i < count; i++)
         work->peers[work->peer_count + i] = work->group->spec.members[members[i]];
-    send->payload = staging_take(work->completion.session->staging, part->bytes);
+    send->detached = bytes && detaches(work, part);
     send->payload_bytes = part->bytes;
+    send->payload = send->detached && !copied ? (unsigned char *)(uintptr_t)bytes
+                                              : staging_take(work->completion.session->staging, part->bytes);
     if (!send->payload)
         return error_set(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
+    send->borrowed = send->payload == bytes;
+    if (bytes && !send->borrowed && part->bytes)
+        memcpy(send->payload, bytes, part->bytes);
     work->peer_count += count;
     work->send_count++;
-    *ret = send->payload;
     return framed_send_init(send, err);
 }
 
-enum status collective_send_all(struct collective *work, const struct part *part, unsigned char **ret,
-                                struct error *err)
+enum status collective_send(struct collective *work, const int *members, int count, const struct part *part,
+                            unsigned char **ret, struct error *err)
+{
+    enum status st = open_send(work, members, count, part, NULL, false, err);
+
+    if (st == STATUS_OK)
+        *ret = work->sends[work->send_count - 1].payload;
+    return st;
+}
+
+enum status collective_send_from(struct collective *work, const int *members, int count, const struct part *part,
+                                 const unsigned char *bytes, struct error *err)
+{
+    return open_send(work, members, count, part, bytes, false, err);
+}
+
+static enum status open_send_all(struct collective *work, const struct part *part, const unsigned char *bytes,
+                                 bool copied, struct error *err)
 {
     int *members = calloc((size_t)work->size, sizeof *members);
     enum status st;
@@ -89,12 +121,29 @@ enum status collective_send_all(struct collective *work, const struct part *part
     /* Start behind oneself, so that not everybody sends to the first member first. */
     for (int i = 1; i < work->size; i++)
         members[i - 1] = (work->rank + i) % work->size;
-    st = collective_send(work, members, work->size - 1, part, ret, err);
+    st = open_send(work, members, work->size - 1, part, bytes, copied, err);
     free(members);
     return st;
 }
 
-enum status collective_receive(struct collective *work, int member, const struct part *part, struct error *err)
+enum status collective_send_all(struct collective *work, const struct part *part, unsigned char **ret,
+                                struct error *err)
+{
+    enum status st = open_send_all(work, part, NULL, false, err);
+
+    if (st == STATUS_OK)
+        *ret = work->sends[work->send_count - 1].payload;
+    return st;
+}
+
+enum status collective_send_all_from(struct collective *work, const struct part *part, const unsigned char *bytes,
+                                     bool copied, struct error *err)
+{
+    return open_send_all(work, part, bytes, copied, err);
+}
+
+static enum status open_receive(struct collective *work, int member, const struct part *part, bool detached,
+                                unsigned char *target, struct error *err)
 {
     enum status st = grow(work, work->receive_count, err);
     struct framed_receive *receive = NULL;
@@ -109,12 +158,37 @@ enum status collective_receive(struct collective *work, int member, const struct
     receive->keep_other = true;
     receive->sizes_only = work->completion.session->options.checks == CHECKS_OFF;
     receive->lane = &work->group->lane;
-    receive->payload = staging_take(work->completion.session->staging, part->bytes);
+    receive->detached = detached;
+    receive->target = target;
     receive->payload_bytes = part->bytes;
+    receive->payload =
+        detached && target && !work->full ? target : staging_take(work->completion.session->staging, part->bytes);
     if (!receive->payload)
         return error_set(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
     work->receive_count++;
     return STATUS_OK;
+}
+
+enum status collective_receive(struct collective *work, int member, const struct part *part, struct error *err)
+{
+    return open_receive(work, member, part, false, NULL, err);
+}
+
+enum status collective_receive_from(struct collective *work, int member, const struct part *part, unsigned char *target,
+                                    struct error *err)
+{
+    return open_receive(work, member, part, detaches(work, part), target, err);
+}
+
+/* Every header of the round was the expected one: what lies in staging memory goes where it belongs. */
+static void deliver(struct collective *work)
+{
+    for (int i = 0; i < work->receive_count; i++) {
+        struct framed_receive *receive = &work->receives[i];
+
+        if (receive->target && receive->payload != receive->target && receive->payload_bytes)
+            memcpy(receive->target, receive->payload, receive->payload_bytes);
+    }
 }
 
 enum status collective_scratch(struct collective *work, size_t bytes, struct error *err)
@@ -131,11 +205,13 @@ static void clear_round(struct collective *work)
     struct staging *staging = work->completion.session->staging;
 
     for (int i = 0; i < work->send_count; i++) {
-        staging_give(staging, work->sends[i].payload);
+        if (!work->sends[i].borrowed)
+            staging_give(staging, work->sends[i].payload);
         framed_send_done(&work->sends[i]);
     }
     for (int i = 0; i < work->receive_count; i++) {
-        staging_give(staging, work->receives[i].payload);
+        if (work->receives[i].payload != work->receives[i].target)
+            staging_give(staging, work->receives[i].payload);
         framed_receive_done(&work->receives[i]);
     }
     work->send_count = work->receive_count = work->peer_count = 0;
@@ -212,6 +288,7 @@ static enum status step(struct completion *completion, bool *ret_over, struct er
         st = move_round(work, &ended, err);
         if (st != STATUS_OK || !ended)
             return st;
+        deliver(work);
         if (algorithm->end)
             st = algorithm->end(work, work->round, err);
         clear_round(work);

@@ -81,8 +81,18 @@ enum status collective_send(struct collective *work, const int *members, int cou
 /* The same to everybody else. */
 enum status collective_send_all(struct collective *work, const struct part *part, unsigned char **ret,
                                 struct error *err);
+/* The same out of the caller's own memory, which stays as it is until the round has ended; copied: out of a copy, since
+ * the round writes there. */
+enum status collective_send_from(struct collective *work, const int *members, int count, const struct part *part,
+                                 const unsigned char *bytes, struct error *err);
+enum status collective_send_all_from(struct collective *work, const struct part *part, const unsigned char *bytes,
+                                     bool copied, struct error *err);
 /* Expect one payload from a member, at most one of each a round.  Receives keep the order of these calls. */
 enum status collective_receive(struct collective *work, int member, const struct part *part, struct error *err);
+/* What a member sends with collective_send_from: it lies at target when end is called, and with full checks not before
+ * every header of the round was the expected one.  target NULL: it stays in .payload. */
+enum status collective_receive_from(struct collective *work, int member, const struct part *part, unsigned char *target,
+                                    struct error *err);
 
 /* Some member of this round sent another header than it should: say who was called with what.  STATUS_MISMATCH. */
 enum status collective_disagree(const struct collective *work, struct error *err);

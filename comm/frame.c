@@ -314,6 +314,11 @@ uint64_t frame_sequence(const unsigned char *bytes)
     return get_u64(bytes + AT_SEQUENCE);
 }
 
+uint64_t frame_payload_bytes(const unsigned char *bytes)
+{
+    return get_u64(bytes + AT_PAYLOAD_BYTES);
+}
+
 uint64_t frame_epoch(const unsigned char *bytes)
 {
     return get_u64(bytes + AT_EPOCH);

@@ -25,7 +25,10 @@ enum {
 
 enum frame_kind { FRAME_ROUTE = 1, FRAME_COLLECTIVE = 2 };
 
-enum frame_flag { FRAME_PAYLOAD_CHECKED = 1 };
+enum frame_flag {
+    FRAME_PAYLOAD_CHECKED = 1,
+    FRAME_DETACHED = 2 /* the payload is the next message of this pair and tag */
+};
 
 /* What a header says, in the machine's own form.  role is borrowed; NULL: none. */
 struct frame {
@@ -76,5 +79,7 @@ bool frame_read(const unsigned char *bytes, size_t count, struct frame *ret, cha
 /* Two facts that a caller may look at before (or without) comparing: to name them, or to take an open epoch. */
 uint64_t frame_sequence(const unsigned char *bytes);
 uint64_t frame_epoch(const unsigned char *bytes);
+/* And of a detached header, where only sizes are compared. */
+uint64_t frame_payload_bytes(const unsigned char *bytes);
 
 #endif

@@ -42,16 +42,23 @@ static enum status piece_fields(const struct session *session, struct frame *fra
     return STATUS_OK;
 }
 
+/* Payloads (with their headers in front) first, then detached headers. */
+static int work_count(const struct framed_send *send)
+{
+    return send->detached ? 2 * send->peer_count : send->peer_count;
+}
+
 enum status framed_send_init(struct framed_send *send, struct error *err)
 {
-    send->works = calloc((size_t)send->peer_count, sizeof *send->works);
+    send->works = calloc((size_t)work_count(send), sizeof *send->works);
     if (!send->works)
         return error_set(err, STATUS_NOMEM, "messages to %d ranks", send->peer_count);
     return STATUS_OK;
 }
 
 /* A rehearsed flip or short of the frame that is about to leave; returns how many bytes leave. */
-static size_t damage(struct session *session, unsigned char *message, size_t header_bytes, size_t bytes)
+static size_t damage(struct framed_send *send, struct session *session, unsigned char *message, size_t header_bytes,
+                     size_t bytes)
 {
     const struct fault *fault = &session->damage;
 
@@ -60,46 +67,69 @@ static size_t damage(struct session *session, unsigned char *message, size_t hea
     session->damage_armed = false;
     if (fault->kind == FAULT_SHORT)
         return bytes - (bytes > header_bytes ? (bytes - header_bytes + 1) / 2 : 1);
+    if (send->detached && fault->byte >= header_bytes) {
+        send->flipped = send->payload + send->done_bytes + (fault->byte - header_bytes);
+        *send->flipped ^= 1;
+        return bytes;
+    }
     message[fault->byte] ^= 1;
     if (fault->resealed)
         frame_seal(message, header_bytes);
     return bytes;
 }
 
+/* One message to one peer; *ret: its work. */
+static enum status post(struct framed_send *send, struct session *session, int peer, const unsigned char *bytes,
+                        size_t count, struct work **ret, struct error *err)
+{
+    enum status st = session->ops->send(session->transport, send->peers[peer], send->tag, bytes, count, ret, err);
+
+    if (st != STATUS_OK)
+        return st;
+    send->open_works++;
+    session->counters.bytes_sent += count;
+    session_moved(session);
+    return STATUS_OK;
+}
+
 static enum status post_piece(struct framed_send *send, struct session *session, struct error *err)
 {
     size_t header = frame_bytes(&send->frame);
     unsigned char *payload = send->payload + send->done_bytes;
-    unsigned char *message = payload - header;
+    unsigned char *message = send->detached ? send->saved : payload - header;
     enum status st = piece_fields(session, &send->frame, send->payload_bytes, send->done_bytes, err);
     size_t bytes = 0;
 
     if (st != STATUS_OK)
         return st;
-    memcpy(send->saved, message, header);
+    if (send->detached)
+        send->frame.flags = FRAME_DETACHED;
+    else
+        memcpy(send->saved, message, header);
     send->frame.from = (uint32_t)session->rank;
     if (session->options.payload_integrity) {
         send->frame.flags = FRAME_PAYLOAD_CHECKED;
         send->frame.payload_checksum = XXH3_64bits(payload, send->frame.payload_bytes);
     }
     frame_encode(&send->frame, message);
-    bytes = damage(session, message, header, header + send->frame.payload_bytes);
+    bytes = damage(send, session, message, header, header + send->frame.payload_bytes);
     send->started = true;
-    for (int i = 0; i < send->peer_count; i++) {
-        st = session->ops->send(session->transport, send->peers[i], send->tag, message, bytes, &send->works[i], err);
-        if (st != STATUS_OK)
-            return st;
-        send->open_works++;
+    for (int i = 0; i < send->peer_count && st == STATUS_OK; i++) {
         session->counters.frames_sent++;
-        session->counters.bytes_sent += bytes;
-        session_moved(session);
+        if (!send->detached) {
+            st = post(send, session, i, message, bytes, &send->works[i], err);
+            continue;
+        }
+        st = post(send, session, i, message, header, &send->works[send->peer_count + i], err);
+        if (st == STATUS_OK)
+            st = post(send, session, i, payload, bytes - header, &send->works[i], err);
     }
-    return STATUS_OK;
+    return st;
 }
 
 static enum status test_works(struct framed_send *send, struct session *session, struct error *err)
 {
-    for (int i = 0; i < send->peer_count && send->open_works; i++) {
+    for (int i = 0; i < work_count(send) && send->open_works; i++) {
         bool ended = false;
         enum status st = STATUS_OK;
 
@@ -127,7 +157,12 @@ enum status framed_send_step(struct framed_send *send, struct session *session, 
         st = test_works(send, session, err);
         if (st != STATUS_OK || send->open_works)
             return st;
-        memcpy(send->payload + send->done_bytes - frame_bytes(&send->frame), send->saved, frame_bytes(&send->frame));
+        if (!send->detached)
+            memcpy(send->payload + send->done_bytes - frame_bytes(&send->frame), send->saved,
+                   frame_bytes(&send->frame));
+        if (send->flipped)
+            *send->flipped ^= 1;
+        send->flipped = NULL;
         send->done_bytes += send->frame.payload_bytes;
         send->started = false;
         send->over = send->done_bytes == send->payload_bytes;
@@ -160,7 +195,7 @@ bool framed_send_let_go(struct framed_send *send, struct session *session)
 {
     bool all = true;
 
-    for (int i = 0; send->works && i < send->peer_count; i++)
+    for (int i = 0; send->works && i < work_count(send); i++)
         all = let_go(session, &send->works[i]) && all;
     return all;
 }
@@ -191,6 +226,15 @@ static enum status refuse(const struct framed_receive *receive, const struct ses
     return st;
 }
 
+/* Of the next message of the piece under way. */
+static size_t expected_bytes(const struct framed_receive *receive)
+{
+    size_t header = frame_bytes(&receive->frame);
+    size_t payload = (size_t)receive->frame.payload_bytes;
+
+    return !receive->detached ? header + payload : receive->headed ? payload : header;
+}
+
 /* Where the next message goes: in front of its payload, or to scratch when its size is not the planned one. */
 static enum status place(struct framed_receive *receive, struct session *session, unsigned char **ret,
                          struct error *err)
@@ -201,17 +245,17 @@ static enum status place(struct framed_receive *receive, struct session *session
 
     if (st != STATUS_OK)
         return st;
-    if (receive->message_bytes == header + receive->frame.payload_bytes) {
-        memcpy(receive->saved, message, header);
-        *ret = message;
+    if (receive->message_bytes == expected_bytes(receive)) {
+        if (!receive->detached)
+            memcpy(receive->saved, message, header);
+        *ret = !receive->detached ? message : receive->headed ? message + header : receive->saved;
         return STATUS_OK;
     }
-    if (receive->message_bytes > FRAMED_SCRATCH_BYTES ||
+    if (receive->headed || receive->message_bytes > FRAMED_SCRATCH_BYTES ||
         !(receive->scratch = malloc(receive->message_bytes + FRAME_MAX_BYTES))) {
         struct text what = {0};
 
-        text_add(&what, "message bytes: expected %zu, got %zu", header + (size_t)receive->frame.payload_bytes,
-                 receive->message_bytes);
+        text_add(&what, "message bytes: expected %zu, got %zu", expected_bytes(receive), receive->message_bytes);
         st = refuse(receive, session, text_string(&what), err);
         text_done(&what);
         return st;
@@ -243,6 +287,8 @@ static void expect(struct framed_receive *receive, struct session *session, cons
     struct frame *frame = &receive->frame;
 
     frame->from = (uint32_t)receive->peer;
+    if (receive->detached)
+        frame->flags = FRAME_DETACHED;
     if (session->options.payload_integrity) {
         frame->flags = FRAME_PAYLOAD_CHECKED;
         frame->payload_checksum = XXH3_64bits(got, 0);
@@ -270,8 +316,10 @@ static enum status refuse_or_keep(struct framed_receive *receive, const struct s
         return refuse(receive, session, text_string(what), err);
     (void)refuse(receive, session, text_string(what), &refusal);
     receive->refusal = strdup(refusal.text);
-    memset(receive->saved, 0, sizeof receive->saved);
-    memcpy(receive->saved, got, bytes);
+    if (got != receive->saved) {
+        memset(receive->saved, 0, sizeof receive->saved);
+        memcpy(receive->saved, got, bytes);
+    }
     receive->other = receive->over = true;
     return STATUS_OK;
 }
@@ -285,8 +333,7 @@ static enum status refuse_size(struct framed_receive *receive, struct session *s
     enum status st;
 
     expect(receive, session, receive->scratch, expected);
-    text_add(&what, "message bytes: expected %zu, got %zu", header + (size_t)receive->frame.payload_bytes,
-             receive->message_bytes);
+    text_add(&what, "message bytes: expected %zu, got %zu", expected_bytes(receive), receive->message_bytes);
     if (receive->message_bytes >= FRAME_MIN_BYTES)
         (void)frame_compare(expected, header, receive->scratch, receive->message_bytes, &what);
     st = refuse_or_keep(receive, session, receive->scratch, &what, err);
@@ -298,7 +345,9 @@ static enum status check(struct framed_receive *receive, struct session *session
 {
     unsigned char expected[FRAME_MAX_BYTES];
     size_t header = frame_bytes(&receive->frame);
-    const unsigned char *got = receive->scratch ? receive->scratch : receive->payload + receive->done_bytes - header;
+    const unsigned char *got = receive->scratch    ? receive->scratch
+                               : receive->detached ? receive->saved
+                                                   : receive->payload + receive->done_bytes - header;
     struct text what = {0};
     enum status st = STATUS_OK;
 
@@ -308,7 +357,7 @@ static enum status check(struct framed_receive *receive, struct session *session
     }
     if (receive->scratch)
         return refuse_size(receive, session, err);
-    if (receive->sizes_only)
+    if (receive->sizes_only && (!receive->detached || frame_payload_bytes(got) == receive->frame.payload_bytes))
         return STATUS_OK;
     expect(receive, session, got, expected);
     session->counters.frames_checked++;
@@ -338,11 +387,18 @@ enum status framed_receive_step(struct framed_receive *receive, struct session *
         receive->work = NULL;
         session->counters.bytes_received += receive->message_bytes;
         session_moved(session);
-        st = check(receive, session, err);
+        if (!receive->headed)
+            st = check(receive, session, err);
         if (st != STATUS_OK || receive->other)
             return st;
-        memcpy(receive->payload + receive->done_bytes - frame_bytes(&receive->frame), receive->saved,
-               frame_bytes(&receive->frame));
+        if (receive->detached && !receive->headed) {
+            receive->headed = true;
+            continue;
+        }
+        receive->headed = false;
+        if (!receive->detached)
+            memcpy(receive->payload + receive->done_bytes - frame_bytes(&receive->frame), receive->saved,
+                   frame_bytes(&receive->frame));
         receive->done_bytes += receive->frame.payload_bytes;
         receive->over = receive->done_bytes == receive->payload_bytes;
     }

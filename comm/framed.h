@@ -4,6 +4,10 @@
  * that both are one native message.  A payload above the transport's limit travels in pieces, one after the other:
  * each later header is written over the end of the piece before it, whose bytes are put back afterwards.
  *
+ * Detached, the header is a message of its own and the payload the next one: for memory that lies in the midst of a
+ * caller's tensor, where nothing may be written in front of it.  Sender and receiver must mean the same.  Then the
+ * header is compared before the payload is received at all.
+ *
  * No receive is posted before probe has told its size; a message of another size goes to scratch memory so that its
  * header can be compared and named.  All functions want the session's lock. */
 #ifndef COMM_FRAMED_H
@@ -20,16 +24,19 @@ struct framed_send {
     uint32_t tag;
     int peer_count;
     const int *peers; /* [peer_count] world ranks; borrowed */
+    bool detached;    /* not with payload checksums */
     unsigned char *payload;
     size_t payload_bytes;
+    bool borrowed; /* the caller's own note: payload is not his to give back */
 
     /* Inside. */
-    struct work **works; /* [peer_count], NULL where ended */
+    struct work **works; /* [peer_count], NULL where ended; of detached headers as many more */
     int open_works;
     size_t done_bytes; /* of pieces that have ended */
     bool started;
     bool over;
-    unsigned char saved[FRAME_MAX_BYTES];
+    unsigned char *flipped;               /* a rehearsed flip of a detached payload, undone once it has left */
+    unsigned char saved[FRAME_MAX_BYTES]; /* what lay under the header; detached: the header */
 };
 
 struct framed_receive {
@@ -39,8 +46,10 @@ struct framed_receive {
     bool any_epoch;  /* take the sender's epoch, not below frame.epoch; the one taken is left in frame.epoch */
     bool sizes_only; /* checks: off */
     bool keep_other; /* a header of this sender about this object, but not the expected one, is kept, not refused */
+    bool detached;   /* not with payload checksums */
     unsigned char *payload;
     size_t payload_bytes;
+    unsigned char *target;   /* the caller's own note: where the payload belongs */
     const struct lane *lane; /* for its name */
 
     /* Inside. */
@@ -48,6 +57,7 @@ struct framed_receive {
     unsigned char *scratch; /* a message of another size */
     size_t message_bytes;
     size_t done_bytes;
+    bool headed; /* detached: the header of the piece under way was the expected one */
     bool over;
     bool other;    /* with keep_other: the header kept is in saved, over is set, the payload must not be used */
     char *refusal; /* the sentence that it was not refused with; NULL without memory */

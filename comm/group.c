@@ -18,7 +18,7 @@
 enum {
     DIRECT_MEMBERS = 8,         /* up to here every pair exchanges at once */
     BROADCAST_MEMBERS = 4,      /* the same for a broadcast, where the votes are extra messages */
-    SMALL_REDUCE_BYTES = 32768, /* whole tensors travel up to here, chunks above */
+    SMALL_REDUCE_BYTES = 32768, /* whole tensors travel up to here and between two members, else chunks */
     SMALL_GATHER_BYTES = 65536  /* gathered whole: doubling up to here, the ring above */
 };
 
@@ -286,7 +286,7 @@ enum status group_all_reduce_sum(struct group *group, struct tensor *send, struc
         shape_text(&recv->shape, recv->dtype, other, sizeof other);
         st = error_set(err, STATUS_INVALID, "group %s: sums %s into %s", group->spec.name, one, other);
     }
-    if (st == STATUS_OK && send->bytes > SMALL_REDUCE_BYTES)
+    if (st == STATUS_OK && send->bytes > SMALL_REDUCE_BYTES && work->size > 2)
         work->algorithm = &allreduce_scatter;
     else if (st == STATUS_OK)
         work->algorithm = work->size <= DIRECT_MEMBERS ? &allreduce_direct : &allreduce_tree;

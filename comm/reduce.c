@@ -96,10 +96,50 @@ static void tree_block(enum dtype dtype, const void *const *in, int low, int hig
     reduce_add(reduce_partial(dtype), out, right, count);
 }
 
+/* Two members of a dtype that is its own partial: no copies. */
+#define SUM(type)                                                                                                      \
+    do {                                                                                                               \
+        const type *one = left;                                                                                        \
+        const type *other = right;                                                                                     \
+        type *to = out;                                                                                                \
+        for (size_t k = 0; k < count; k++)                                                                             \
+            to[k] = (type)(one[k] + other[k]);                                                                         \
+    } while (0)
+
+static void sum_two(enum dtype dtype, const void *left, const void *right, size_t count, void *out)
+{
+    switch (dtype) {
+    case DTYPE_F32:
+        SUM(float);
+        break;
+    case DTYPE_F64:
+        SUM(double);
+        break;
+    case DTYPE_I8:
+    case DTYPE_U8:
+        SUM(uint8_t);
+        break;
+    case DTYPE_I32:
+    case DTYPE_U32:
+        SUM(uint32_t);
+        break;
+    default:
+        SUM(uint64_t);
+        break;
+    }
+}
+
 void reduce_tree(enum dtype dtype, const void *const *in, int members, size_t count, void *out)
 {
     _Alignas(64) unsigned char sum[BLOCK * PARTIAL_BYTES];
 
+    if (members == 2 && reduce_partial(dtype) == dtype) {
+        if (out == in[0])
+            reduce_add(dtype, out, in[1], count);
+        else
+            sum_two(dtype, in[0], in[1], count, out);
+        return;
+    }
     for (size_t at = 0; at < count; at += BLOCK) {
         size_t block = count - at < BLOCK ? count - at : BLOCK;
 

@@ -1,5 +1,6 @@
 /* The wait of a session: move everything, sleep in growing steps, and look at the timeout rule. */
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +9,9 @@
 #include "comm/recorder.h"
 
 enum {
-    SPIN_US = 50,       /* of a wait, before it sleeps */
+    SPIN_US = 50,           /* of a wait, before it gives the core away */
+    YIELD_BYTES_PER_NS = 2, /* then it stays awake for as long as its bytes may take, but lets others run before it */
+    LAST_YIELD_US = 10000,
     FIRST_SLEEP_US = 5, /* then doubled up to */
     LAST_SLEEP_US = 1000,
     LONG_SLEEP_US = 4000, /* of a wait that has lasted LONG_WAIT times as long: it is late by a 64th at most */
@@ -68,11 +71,20 @@ static enum status lose_patience(struct session *session, struct lane *lane, str
     return control_expired(session->control, &cause) ? give_up(session, lane, &cause, err) : STATUS_OK;
 }
 
-/* One turn of a wait without the lock: spin at first, then sleep in growing steps. */
+/* A sleep of a few microseconds takes the kernel fifty: too long while a peer copies what it gets from this rank. */
+static uint64_t yield_time(const struct lane *lane)
+{
+    uint64_t ns = lane && lane->first ? lane->first->bytes / YIELD_BYTES_PER_NS : 0;
+
+    return ns < LAST_YIELD_US * NS_PER_US ? ns : LAST_YIELD_US * NS_PER_US;
+}
+
+/* One turn of a wait without the lock: spin at first, then let others run, then sleep in growing steps. */
 static void pause_wait(struct session *session, uint64_t since_ns, uint64_t now_ns, uint64_t deadline_ns,
-                       uint64_t *sleep_ns)
+                       uint64_t yield_ns, uint64_t *sleep_ns)
 {
     bool spin = now_ns - since_ns < SPIN_US * NS_PER_US;
+    bool yield = now_ns - since_ns < yield_ns;
     uint64_t left = deadline_ns - now_ns;
     uint64_t most_ns = (now_ns - since_ns) / LONG_WAIT;
 
@@ -82,7 +94,9 @@ static void pause_wait(struct session *session, uint64_t since_ns, uint64_t now_
         most_ns = LONG_SLEEP_US * NS_PER_US;
 
     session_unlock(session);
-    if (!spin) {
+    if (!spin && yield) {
+        (void)sched_yield();
+    } else if (!spin) {
         clock_sleep_ns(*sleep_ns < left ? *sleep_ns : left);
         *sleep_ns = *sleep_ns * 2 < most_ns ? *sleep_ns * 2 : most_ns;
     }
@@ -121,7 +135,7 @@ static enum status wait_loop(struct session *session, struct lane *lane, bool (*
         if (st != STATUS_OK)
             return st;
         session_tell_waiting(session);
-        pause_wait(session, since, now, deadline_ns, &sleep_ns);
+        pause_wait(session, since, now, deadline_ns, yield_time(lane), &sleep_ns);
     }
 }
 
