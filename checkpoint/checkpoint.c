@@ -227,6 +227,11 @@ enum status checkpoint_map(struct checkpoint *checkpoint, const struct stored_te
     return st == STATUS_OK ? st : error_wrap(err, st, "tensor '%s'", tensor->name);
 }
 
+void checkpoint_release(struct checkpoint *checkpoint, const struct stored_tensor *tensor)
+{
+    store_release(checkpoint->store, tensor->shard);
+}
+
 enum status checkpoint_read(struct checkpoint *checkpoint, const struct stored_tensor *tensor, uint64_t begin,
                             uint64_t bytes, void *memory, struct error *err)
 {

@@ -52,13 +52,17 @@ const struct stored_tensor *checkpoint_find(const struct checkpoint *checkpoint,
 int checkpoint_shard_count(const struct checkpoint *checkpoint);
 const char *checkpoint_shard_path(const struct checkpoint *checkpoint, int shard);
 
-/* Lend the bytes [begin, begin + bytes) of a stored tensor in the mapped file, until checkpoint_close.  Maps the
+/* Lend the bytes [begin, begin + bytes) of a stored tensor in the mapped file, until checkpoint_release, once for every
+ * checkpoint_map, or checkpoint_close: a lease, which pins the file.  Maps the
  * file at the first use; counts the bytes as read.  At least 64 readable bytes always follow (zeros behind the file's
  * end).  The address may be unaligned, because a file's offsets may be: load through memcpy or unaligned vectors.
  * Safe from several threads.  STATUS_STORAGE (also: the file's size is no longer what its metadata was checked
  * against), STATUS_INVALID (a range outside the tensor), STATUS_OVERFLOW (too many mapped files). */
 enum status checkpoint_map(struct checkpoint *checkpoint, const struct stored_tensor *tensor, uint64_t begin,
                            uint64_t bytes, const unsigned char **ret, struct error *err);
+
+/* End one lease on the tensor's file. */
+void checkpoint_release(struct checkpoint *checkpoint, const struct stored_tensor *tensor);
 
 /* Copy the bytes [begin, begin + bytes) to memory, by bounded reads that do not touch the mapping; counted.  Safe from
  * several threads.  STATUS_STORAGE, STATUS_INVALID. */

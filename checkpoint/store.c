@@ -1,4 +1,4 @@
-/* One descriptor and at most one mapping a file, both from the first use to the end.
+/* One descriptor and at most one mapping a file, both from the first use until the file gives way to another one.
  *
  * A mapping is laid over anonymous memory that is one page longer than the file, so that a vector load behind the last
  * weight finds zeros instead of a fault. */
@@ -24,13 +24,18 @@ struct store_file {
     int descriptor; /* -1 until the first use */
     unsigned char *mapping;
     size_t mapping_bytes; /* with the spare page */
+    uint64_t leases;      /* lent ranges, and reads under way */
+    uint64_t used;        /* the store's clock at the last use */
 };
 
 struct store {
     struct store_file *files;
     int count;
     int capacity;
-    pthread_mutex_t lock; /* over descriptor and mapping of every file */
+    int limit;
+    int open; /* files with a descriptor */
+    uint64_t clock;
+    pthread_mutex_t lock; /* over all of this but the paths and sizes */
     atomic_uint_least64_t bytes_read;
 };
 
@@ -41,8 +46,23 @@ enum status store_create(struct store **ret, struct error *err)
     if (!store)
         return error_set(err, STATUS_NOMEM, "the table of files");
     (void)pthread_mutex_init(&store->lock, NULL);
+    store->limit = STORE_MAX_FILES;
     *ret = store;
     return STATUS_OK;
+}
+
+static void close_file(struct store *store, struct store_file *file)
+{
+    if (file->mapping) {
+        mappings_remove(file->mapping);
+        munmap(file->mapping, file->mapping_bytes);
+    }
+    if (file->descriptor >= 0) {
+        close(file->descriptor);
+        store->open--;
+    }
+    file->mapping = NULL;
+    file->descriptor = -1;
 }
 
 void store_destroy(struct store *store)
@@ -50,15 +70,8 @@ void store_destroy(struct store *store)
     if (!store)
         return;
     for (int i = 0; i < store->count; i++) {
-        struct store_file *file = &store->files[i];
-
-        if (file->mapping) {
-            mappings_remove(file->mapping);
-            munmap(file->mapping, file->mapping_bytes);
-        }
-        if (file->descriptor >= 0)
-            close(file->descriptor);
-        free(file->path);
+        close_file(store, &store->files[i]);
+        free(store->files[i].path);
     }
     free(store->files);
     (void)pthread_mutex_destroy(&store->lock);
@@ -99,8 +112,44 @@ const char *store_path(const struct store *store, int shard)
     return store->files[shard].path;
 }
 
+void store_limit(struct store *store, int limit)
+{
+    CHECK(limit >= 1 && limit <= STORE_MAX_FILES);
+    store->limit = limit;
+}
+
+int store_open_count(struct store *store)
+{
+    int open;
+
+    (void)pthread_mutex_lock(&store->lock);
+    open = store->open;
+    (void)pthread_mutex_unlock(&store->lock);
+    return open;
+}
+
+/* Under the lock: close the file that was longest not used, among those that nobody holds. */
+static enum status make_room(struct store *store, const char *path, struct error *err)
+{
+    struct store_file *oldest = NULL;
+
+    if (store->open < store->limit)
+        return STATUS_OK;
+    for (int i = 0; i < store->count; i++) {
+        struct store_file *file = &store->files[i];
+
+        if (file->descriptor >= 0 && !file->leases && (!oldest || file->used < oldest->used))
+            oldest = file;
+    }
+    if (!oldest)
+        return error_set(err, STATUS_OVERFLOW, "%s: %d files of weights are in use, and no more may be open", path,
+                         store->limit);
+    close_file(store, oldest);
+    return STATUS_OK;
+}
+
 /* Under the lock. */
-static enum status open_file(struct store_file *file, struct error *err)
+static enum status open_file(struct store *store, struct store_file *file, struct error *err)
 {
     uint64_t bytes;
     int descriptor;
@@ -108,6 +157,9 @@ static enum status open_file(struct store_file *file, struct error *err)
 
     if (file->descriptor >= 0)
         return STATUS_OK;
+    st = make_room(store, file->path, err);
+    if (st != STATUS_OK)
+        return st;
     st = file_open(file->path, &descriptor, &bytes, err);
     if (st != STATUS_OK)
         return st;
@@ -118,6 +170,7 @@ static enum status open_file(struct store_file *file, struct error *err)
                          file->path, file->bytes, bytes);
     }
     file->descriptor = descriptor;
+    store->open++;
     return STATUS_OK;
 }
 
@@ -152,7 +205,7 @@ fail:
     return st;
 }
 
-/* The file, open, and mapped when map; its fields do not change again until store_destroy. */
+/* The file, open, and mapped when map, with a lease on it: its fields do not change until store_release. */
 static enum status use_file(struct store *store, int shard, bool map, const struct store_file **ret, struct error *err)
 {
     struct store_file *file;
@@ -161,12 +214,23 @@ static enum status use_file(struct store *store, int shard, bool map, const stru
     CHECK(shard >= 0 && shard < store->count);
     file = &store->files[shard];
     (void)pthread_mutex_lock(&store->lock);
-    st = open_file(file, err);
+    st = open_file(store, file, err);
     if (st == STATUS_OK && map)
         st = map_file(file, err);
+    file->leases += st == STATUS_OK;
+    file->used = ++store->clock;
     (void)pthread_mutex_unlock(&store->lock);
     *ret = file;
     return st;
+}
+
+void store_release(struct store *store, int shard)
+{
+    CHECK(shard >= 0 && shard < store->count);
+    (void)pthread_mutex_lock(&store->lock);
+    CHECK(store->files[shard].leases);
+    store->files[shard].leases--;
+    (void)pthread_mutex_unlock(&store->lock);
 }
 
 static void count_bytes(struct store *store, uint64_t bytes)
@@ -197,6 +261,7 @@ enum status store_read(struct store *store, int shard, uint64_t offset, uint64_t
         return st;
     CHECK(offset <= file->bytes && bytes <= file->bytes - offset);
     st = file_read(file->descriptor, file->path, offset, bytes, memory, err);
+    store_release(store, shard);
     if (st == STATUS_OK)
         count_bytes(store, bytes);
     return st;
@@ -233,16 +298,19 @@ enum status store_read_strided(struct store *store, int shard, uint64_t offset, 
     unsigned char *next = memory;
     enum status st = use_file(store, shard, false, &file, err);
 
-    if (st != STATUS_OK || !row_count || !piece_bytes)
+    if (st != STATUS_OK)
         return st;
     CHECK(piece_bytes <= stride_bytes);
     /* One call a row is cheaper once a row fills a good part of a piece. */
-    if (stride_bytes <= FILE_PIECE_BYTES / 8) {
+    if (!row_count || !piece_bytes) {
+        st = STATUS_OK;
+    } else if (stride_bytes <= FILE_PIECE_BYTES / 8) {
         st = read_picking(file, offset, row_count, stride_bytes, piece_bytes, next, err);
     } else {
         for (uint64_t row = 0; row < row_count && st == STATUS_OK; row++, next += piece_bytes)
             st = file_read(file->descriptor, file->path, offset + row * stride_bytes, piece_bytes, next, err);
     }
+    store_release(store, shard);
     if (st == STATUS_OK)
         count_bytes(store, row_count * piece_bytes);
     return st;
@@ -270,13 +338,15 @@ static uint64_t resident_bytes(const struct store_file *file, size_t page)
     return resident;
 }
 
-uint64_t store_bytes_resident(const struct store *store)
+uint64_t store_bytes_resident(struct store *store)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uint64_t resident = 0;
 
+    (void)pthread_mutex_lock(&store->lock);
     for (int i = 0; i < store->count; i++)
         if (store->files[i].mapping)
             resident += resident_bytes(&store->files[i], page);
+    (void)pthread_mutex_unlock(&store->lock);
     return resident;
 }

@@ -92,8 +92,8 @@ static enum status find(const struct loading *l, const struct parameter_rule *ru
 }
 
 /* A vector, or this rank's part of it, decoded to f32. */
-static enum status load_vector(struct loading *l, const struct parameter_rule *rule,
-                               const struct stored_tensor *tensor, float **ret)
+static enum status load_vector(struct loading *l, const struct parameter_rule *rule, const struct stored_tensor *tensor,
+                               float **ret)
 {
     struct share part = split_range(l, rule->split, tensor->dim[0]);
     unsigned block = weight_block_length(tensor->type);
@@ -122,17 +122,36 @@ static enum status load_vector(struct loading *l, const struct parameter_rule *r
     return st;
 }
 
+/* Remember a lease before it is taken, so that taking it is the last thing that can fail. */
+static enum status reserve_lease(struct weights *weights, struct error *err)
+{
+    size_t capacity = weights->leased_capacity ? 2 * weights->leased_capacity : 64;
+    const struct stored_tensor **list;
+
+    if (weights->leased_count < weights->leased_capacity)
+        return STATUS_OK;
+    list = reallocarray(weights->leased, capacity, sizeof *list);
+    if (!list)
+        return error_set(err, STATUS_NOMEM, "the list of weights");
+    weights->leased = list;
+    weights->leased_capacity = capacity;
+    return STATUS_OK;
+}
+
 /* Rows as they lie in the mapped file. */
 static enum status load_rows(struct loading *l, enum split split, const struct stored_tensor *tensor,
                              struct matrix *ret)
 {
     struct share part = split_range(l, split, tensor->dim[0]);
     const unsigned char *data = NULL;
-    enum status st = checkpoint_map(l->checkpoint, tensor, part.start * tensor->row_bytes,
-                                    part.count * tensor->row_bytes, &data, l->err);
+    enum status st = reserve_lease(l->weights, l->err);
 
+    if (st == STATUS_OK)
+        st = checkpoint_map(l->checkpoint, tensor, part.start * tensor->row_bytes, part.count * tensor->row_bytes,
+                            &data, l->err);
     if (st != STATUS_OK)
         return st;
+    l->weights->leased[l->weights->leased_count++] = tensor;
     *ret = (struct matrix){tensor->type, part.count, tensor->dim[1], tensor->row_bytes, data};
     l->weights->owned_bytes += part.count * tensor->row_bytes;
     return STATUS_OK;
@@ -269,6 +288,7 @@ enum status weights_load(struct checkpoint *checkpoint, const struct plan *plan,
         weights_unload(weights);
         return error_set(err, STATUS_NOMEM, "weights of %" PRIu64 " layers", rank->layers.count);
     }
+    weights->checkpoint = checkpoint;
     weights->layer_count = rank->layers.count;
     weights->piece_count = (uint32_t)rank->pieces.count;
     for (int r = 0; st == STATUS_OK && r < rule_count; r++)
@@ -290,6 +310,9 @@ void weights_unload(struct weights *weights)
         return;
     for (size_t i = 0; i < weights->memory_count; i++)
         free(weights->memory[i]);
+    for (size_t i = 0; i < weights->leased_count; i++)
+        checkpoint_release(weights->checkpoint, weights->leased[i]);
+    free(weights->leased);
     free(weights->memory);
     free(weights->layers);
     free(weights);

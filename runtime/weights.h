@@ -1,7 +1,8 @@
 /* One rank's part of a checkpoint, bound: packed matrices as they lie, vectors as f32.
  *
- * Row slices are used in place in the mapped file.  Slices along the inner dimension are packed once, through bounded
- * reads.  Everything is validated before anything is bound; binding cannot fail. */
+ * Row slices are used in place in the mapped file, which is leased until weights_unload.  Slices along the inner
+ * dimension are packed once, through bounded reads.  Everything is validated before anything is bound; binding cannot
+ * fail. */
 #ifndef RUNTIME_WEIGHTS_H
 #define RUNTIME_WEIGHTS_H
 
@@ -12,6 +13,7 @@
 #include "runtime/family.h"
 
 struct checkpoint;
+struct stored_tensor;
 struct plan;
 struct rank_plan;
 
@@ -32,6 +34,10 @@ struct weights {
     void **memory;             /* what was allocated */
     size_t memory_count;
     size_t memory_capacity;
+    struct checkpoint *checkpoint;       /* whose files are leased */
+    const struct stored_tensor **leased; /* [leased_count] one lease each */
+    size_t leased_count;
+    size_t leased_capacity;
 };
 
 /* Load rank's part.  The checkpoint is borrowed until weights_unload.  Local; reads files.

@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/mappings.h"
+#include "checkpoint/store.h"
 #include "files.h"
 
 enum { ROWS = 64, ROW_BYTES = 4096 };
@@ -195,6 +196,90 @@ START_TEST(the_table_of_mappings_has_a_limit_and_reuses_its_slots)
 }
 END_TEST
 
+enum { SHARDS = 5, SHARD_BYTES = 5000 };
+
+/* Five files; byte i of file f is f + i. */
+static struct store *open_shards(int limit)
+{
+    struct store *store = NULL;
+    struct error err = {0};
+
+    ck_assert_int_eq(store_create(&store, &err), STATUS_OK);
+    store_limit(store, limit);
+    for (int f = 0; f < SHARDS; f++) {
+        char name[16];
+        int shard = -1;
+
+        (void)snprintf(name, sizeof name, "shard-%d", f);
+        FILE *file = fopen(scratch_path(name), "wb");
+
+        ck_assert_ptr_nonnull(file);
+        for (int i = 0; i < SHARD_BYTES; i++)
+            (void)putc((f + i) & 255, file);
+        ck_assert_int_eq(fclose(file), 0);
+        ck_assert_int_eq(store_add(store, scratch_path(name), SHARD_BYTES, &shard, &err), STATUS_OK);
+        ck_assert_int_eq(shard, f);
+    }
+    return store;
+}
+
+/* SYSTEMS' case: with a limit of four, a fifth is refused while four are leased. */
+START_TEST(leased_files_stay_and_a_fifth_is_refused)
+{
+    struct store *store = open_shards(4);
+    const unsigned char *bytes[SHARDS] = {NULL};
+    unsigned char read[10];
+    struct error err = {0};
+
+    for (int f = 0; f < 4; f++)
+        ck_assert_int_eq(store_map(store, f, 100, 50, &bytes[f], &err), STATUS_OK);
+    ck_assert_int_eq(store_map(store, 4, 0, 10, &bytes[4], &err), STATUS_OVERFLOW);
+    ck_assert_msg(strstr(err.text, "shard-4: 4 files of weights are in use"), "%s", err.text);
+    ck_assert_int_eq(store_read(store, 4, 0, 10, read, &err), STATUS_OVERFLOW);
+    ck_assert_uint_eq(store_bytes_read(store), 200);
+    store_release(store, 2);
+    ck_assert_int_eq(store_map(store, 4, 7, 10, &bytes[4], &err), STATUS_OK);
+    ck_assert_int_eq(store_open_count(store), 4);
+    ck_assert_uint_eq(bytes[4][0], 11);
+    for (int f = 0; f < 4; f++)
+        ck_assert(f == 2 || bytes[f][49] == (unsigned char)(f + 149));
+    ck_assert_int_eq(store_map(store, 2, 0, 10, &bytes[2], &err), STATUS_OVERFLOW);
+    store_release(store, 4);
+    ck_assert_int_eq(store_map(store, 2, 300, 10, &bytes[2], &err), STATUS_OK);
+    ck_assert_uint_eq(bytes[2][0], (2 + 300) & 255);
+    ck_assert_uint_eq(store_bytes_read(store), 220);
+    store_destroy(store);
+}
+END_TEST
+
+/* A file that is cut while it is closed is noticed when it comes back: so the test sees which one gave way. */
+START_TEST(the_longest_unused_file_gives_way)
+{
+    struct store *store = open_shards(3);
+    const unsigned char *bytes = NULL;
+    unsigned char read[10];
+    struct error err = {0};
+
+    for (int f = 0; f < 3; f++)
+        ck_assert_int_eq(store_read(store, f, 0, 10, read, &err), STATUS_OK);
+    ck_assert_int_eq(store_read(store, 0, 0, 10, read, &err), STATUS_OK);
+    ck_assert_int_eq(store_map(store, 1, 0, 1, &bytes, &err), STATUS_OK); /* unused for longest is 2 now */
+    ck_assert_int_eq(store_read(store, 3, 20, 10, read, &err), STATUS_OK);
+    ck_assert_uint_eq(read[0], 23);
+    ck_assert_int_eq(store_open_count(store), 3);
+    for (int f = 0; f < 3; f++) {
+        char name[16];
+
+        (void)snprintf(name, sizeof name, "shard-%d", f);
+        ck_assert_int_eq(truncate(scratch_path(name), SHARD_BYTES - 1), 0);
+    }
+    ck_assert_int_eq(store_read(store, 0, 0, 10, read, &err), STATUS_OK);
+    ck_assert_int_eq(store_read(store, 1, 0, 10, read, &err), STATUS_OK);
+    ck_assert_int_eq(store_read(store, 2, 0, 10, read, &err), STATUS_STORAGE);
+    store_destroy(store);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("store");
@@ -211,6 +296,8 @@ int main(void)
     tcase_add_test(tcase, a_read_behind_the_end_of_a_cut_file_says_where);
     tcase_add_test(tcase, a_file_cut_under_its_mapping_is_explained);
     tcase_add_test(tcase, the_table_of_mappings_has_a_limit_and_reuses_its_slots);
+    tcase_add_test(tcase, leased_files_stay_and_a_fifth_is_refused);
+    tcase_add_test(tcase, the_longest_unused_file_gives_way);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
