@@ -2,13 +2,18 @@
  * of the same bytes by the same threads, multiply-adds per second for many, and attention.
  *
  *   bench_kernels [threads [path ...]]        (default: 1, then avx512 and avx2)
+ *   bench_kernels threads --read FILE         only the plain read, of this file's bytes as they are mapped
  *
  * Each figure is the best of several runs; other work on the machine shows. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "backends/cpu/cpu.h"
 #include "base/clock.h"
@@ -61,6 +66,31 @@ static double best_read(int threads, const unsigned char *data, size_t count)
     }
     pool_destroy(pool);
     return (double)count / best * 1e-9;
+}
+
+static void print_read(int threads, const unsigned char *data, size_t count)
+{
+    printf("plain read by %d thread%s: %.1f GB/s\n", threads, threads > 1 ? "s" : "", best_read(threads, data, count));
+}
+
+/* A mapping like the one that products read weights from, pages and all. */
+static int read_file(int threads, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat info;
+    void *data = MAP_FAILED;
+
+    if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size > 0)
+        data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    if (data == MAP_FAILED) {
+        perror(path);
+        return EXIT_FAILURE;
+    }
+    print_read(threads, data, (size_t)info.st_size);
+    munmap(data, (size_t)info.st_size);
+    return EXIT_SUCCESS;
 }
 
 static double best_product(struct compute *compute, const struct product *product, size_t rows)
@@ -192,6 +222,9 @@ int main(int argc, char **argv)
 {
     static const char *const all[] = {"avx512", "avx2"};
     int threads = argc > 1 ? atoi(argv[1]) : 1;
+
+    if (argc == 4 && !strcmp(argv[2], "--read") && threads >= 1 && threads <= POOL_MAX_THREADS)
+        return read_file(threads, argv[3]);
     unsigned char *data = aligned_alloc(64, MATRIX_BYTES);
     float *x = calloc((size_t)TOKENS * 4096 + 2048 * 576, sizeof *x);
     float *y = calloc((size_t)8 * MATRIX_BYTES / 864, sizeof *y);
@@ -207,8 +240,7 @@ int main(int argc, char **argv)
         data[i] = (unsigned char)(0x11 + i % 7);
     for (size_t i = 0; i < (size_t)TOKENS * 4096; i++)
         x[i] = (float)(i % 17) * 0.125f - 1.0f;
-    printf("plain read by %d thread%s: %.1f GB/s\n", threads, threads > 1 ? "s" : "",
-           best_read(threads, data, MATRIX_BYTES));
+    print_read(threads, data, MATRIX_BYTES);
     for (int i = 2; i < argc; i++)
         bench_path(argv[i], threads, data, x, y);
     for (size_t i = 0; argc < 3 && i < sizeof all / sizeof *all; i++)
