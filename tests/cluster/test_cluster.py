@@ -1,6 +1,6 @@
-"""Several hosts: the same answers as on one, bad cables, cut cables, dead hosts, signals.
+"""Several hosts: the same answers as on one, bad cables, cut cables, dead hosts, signals, the fault matrix.
 
-usage: test_cluster.py [runs|cables|ends]      without: all
+usage: test_cluster.py [runs|cables|ends|matrix]      without: all
 """
 
 import concurrent.futures
@@ -15,6 +15,7 @@ import hosts
 
 sys.path.insert(0, os.path.join(hosts.running.ROOT, "tests", "cli"))
 import expecting
+import fault_matrix
 from hosts import running
 
 TIMEOUT, STARTUP = 3, 8  # seconds, of the topologies here
@@ -259,9 +260,44 @@ def launch_passes_everything_on(cluster):
                 result.summary())
 
 
+# ---- the fault matrix ----------------------------------------------------------------------------------
+
+MATRIX_CLUSTERS = 4
+
+
+def matrix_topology(name, run_dir=None):
+    return topology(name, {"pipeline": 2}, prompts=["t", "there is a line"], new=4,
+                    model=os.path.join(running.TINY, "llama"), run_dir=run_dir)
+
+
+def test_matrix():
+    """Two hosts, a rank on each; the fault is on the second host, of a rank that mpirun does not share a host with."""
+    where = os.path.join(hosts.SHARED, "runs-learn")
+    free = [hosts.Cluster(2) for _ in range(MATRIX_CLUSTERS)]
+    reference = free[0].run(2, ["run", matrix_topology("learn", where), "--json"])
+    if not expecting.success(tally, "the job without a fault", reference):
+        return
+    delivered = [o["tokens"] for o in reference.objects()]
+    cases = fault_matrix.cases(fault_matrix.read_run(where)[1], 1, TIMEOUT, STARTUP)
+    tally.check({case.phase for case in cases} == set(fault_matrix.PHASES) and
+                {case.kind for case in cases} == set(fault_matrix.KINDS), "the matrix is whole")
+    ended = {}
+    path = matrix_topology("matrix")
+    spread([lambda cluster, case=case: rehearse(cluster, path, case, delivered, ended) for case in cases], free)
+    print(fault_matrix.table(ended), file=sys.stderr)
+
+
+def rehearse(cluster, path, case, delivered, ended):
+    result = cluster.run(2, ["run", path, "--json", "--fault", case.option])
+    node = cluster.names[1]
+    good = fault_matrix.judge(tally, case, result, delivered)
+    good = tally.check(node in result.err, fault_matrix.name(case) + ": its host is named", result.summary()) and good
+    ended[case.rank, case.phase, case.kind] = "%s %.1f s%s" % (result.code, result.seconds, "" if good else " !")
+
+
 def main():
     hosts.enter()
-    parts = {"runs": test_runs, "cables": test_cables, "ends": test_ends}
+    parts = {"runs": test_runs, "cables": test_cables, "ends": test_ends, "matrix": test_matrix}
     for name in sys.argv[1:] or parts:
         parts[name]()
     tally.finish()
