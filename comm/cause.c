@@ -2,6 +2,7 @@
  * a run stays, whichever rank or keeper comes later. */
 #include "comm/cause.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -11,6 +12,8 @@
 #include <unistd.h>
 
 #include "base/text.h"
+
+enum { HOSTS_TOLD = 4 };
 
 /* Bytes of the UTF-8 sequence at s; 0 when it is none (a name may have been cut inside a character). */
 static int utf8_length(const unsigned char *s)
@@ -149,6 +152,51 @@ enum status cause_save(const char *run_dir, const struct cause *cause, const cha
     text_done(&path);
     text_done(&temporary);
     return st;
+}
+
+/* The next "rank N" at *at or behind it; *at moves behind it.  -1: there is none. */
+static long next_rank(const char **at, const char *text)
+{
+    static const char word[] = "rank ";
+
+    while ((*at = strstr(*at, word)) != NULL) {
+        const char *number = *at + strlen(word);
+        bool whole = *at == text || !isalnum((unsigned char)(*at)[-1]);
+
+        *at = number;
+        if (whole && isdigit((unsigned char)*number)) {
+            char *end;
+            long rank = strtol(number, &end, 10);
+
+            *at = end;
+            return rank;
+        }
+    }
+    return -1;
+}
+
+void cause_add_hosts(struct cause *cause, const struct transport_ops *ops, const struct transport *transport)
+{
+    long told[HOSTS_TOLD];
+    int count = 0;
+    char text[sizeof cause->text];
+    const char *at = text;
+    long rank;
+
+    memcpy(text, cause->text, sizeof text);
+    while (ops->host && count < HOSTS_TOLD && (rank = next_rank(&at, text)) >= 0) {
+        const char *host = rank < ops->size(transport) ? ops->host(transport, (int)rank) : NULL;
+        size_t used = strlen(cause->text);
+        bool known = !host || strstr(text, host) || used + strlen(host) + 32 > sizeof cause->text;
+
+        for (int i = 0; i < count && !known; i++)
+            known = told[i] == rank;
+        if (known)
+            continue;
+        (void)snprintf(cause->text + used, sizeof cause->text - used, "%s rank %ld runs on %s", count ? "," : ";", rank,
+                       host);
+        told[count++] = rank;
+    }
 }
 
 void cause_forget(const char *run_dir)

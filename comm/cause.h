@@ -3,6 +3,7 @@
 #define COMM_CAUSE_H
 
 #include "comm/control.h"
+#include "comm/transport.h"
 
 /* Write cause.json whole or not at all.  The first writer of a run wins: when it is there already nothing changes and
  * STATUS_OK is returned.  last is the culprit's last recorded operation as text; NULL: unknown.
@@ -11,6 +12,10 @@
  * there is what ranks say about another one: in a job cut in two each part prints its own.  STATUS_STORAGE. */
 enum status cause_save(const char *run_dir, const struct cause *cause, const char *last, bool *ret_first,
                        struct error *err);
+
+/* Add to the text on which hosts the ranks run that it names: "; rank 2 runs on node2".  Hosts that it names already
+ * are left out, and so is what does not fit.  ops->host NULL: nothing is added. */
+void cause_add_hosts(struct cause *cause, const struct transport_ops *ops, const struct transport *transport);
 
 /* A new run begins in this folder: the cause of an earlier one goes.  Best effort. */
 void cause_forget(const char *run_dir);

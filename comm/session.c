@@ -304,9 +304,11 @@ static bool save_cause(const struct session *session, const struct cause *cause)
 void session_speak(void *context, const struct cause *cause)
 {
     struct session *session = context;
+    struct cause whole = *cause;
 
-    if (save_cause(session, cause) && session->options.speak)
-        session->options.speak(session->options.speak_context, cause);
+    cause_add_hosts(&whole, session->ops, session->transport);
+    if (save_cause(session, &whole) && session->options.speak)
+        session->options.speak(session->options.speak_context, &whole);
 }
 
 enum status session_settle(struct session *session, struct error *err, bool *ret_speaker)

@@ -71,6 +71,9 @@ struct transport_ops {
     /* Required.  Short text for logs: "Open MPI v4.1.4, 2 hosts". */
     const char *(*describe)(const struct transport *transport);
 
+    /* Optional: the name of a rank's host, lent until close; NULL: unknown, or all ranks are on one host. */
+    const char *(*host)(const struct transport *transport, int rank);
+
     /* Optional: the same operations in the library's own calls, for measuring. */
     const struct raw_ops *raw;
 };

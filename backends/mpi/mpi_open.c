@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backends/mpi/mpi_errors.h"
 #include "backends/mpi/mpi_private.h"
@@ -106,6 +107,23 @@ static int count_hosts(MPI_Comm comm, int rank)
     return MPI_Allreduce(&first, &hosts, 1, MPI_INT, MPI_SUM, comm) == MPI_SUCCESS ? hosts : 0;
 }
 
+/* Every rank's host, so that a failure can be told with it.  Without memory for them it is told without.  Collective:
+ * every rank takes part in the exchange or none. */
+static void gather_hosts(struct transport *transport)
+{
+    char(*host)[HOST_BYTES] = calloc((size_t)transport->size, sizeof *host);
+    char own[HOST_BYTES] = "";
+    int ready = host != NULL;
+    int all = 0;
+
+    (void)gethostname(own, sizeof own - 1);
+    if (MPI_Allreduce(&ready, &all, 1, MPI_INT, MPI_MIN, transport->payload) == MPI_SUCCESS && all &&
+        MPI_Allgather(own, HOST_BYTES, MPI_CHAR, host, HOST_BYTES, MPI_CHAR, transport->payload) == MPI_SUCCESS)
+        transport->host = host;
+    else
+        free(host);
+}
+
 /* "Open MPI v4.1.4, 2 hosts": the library's own words up to the first comma or line end. */
 static void describe(struct transport *transport)
 {
@@ -117,6 +135,8 @@ static void describe(struct transport *transport)
     version[strcspn(version, ",\n\t")] = '\0';
     (void)snprintf(transport->about, sizeof transport->about, "%.100s, %d host%s", version, hosts,
                    hosts == 1 ? "" : "s");
+    if (hosts > 1)
+        gather_hosts(transport);
 }
 
 enum status mpi_open(const struct transport_options *options, struct transport **ret, struct error *err)
@@ -203,5 +223,6 @@ void mpi_close(struct transport *transport, bool clean)
     }
     if (transport->owns_mpi)
         (void)MPI_Finalize();
+    free(transport->host);
     free(transport);
 }

@@ -7,6 +7,8 @@
 #include "comm/raw.h"
 #include "comm/transport.h"
 
+enum { HOST_BYTES = 64 };
+
 /* One posted send or receive.  Free ones lie in a list: one is needed for every message. */
 struct work {
     MPI_Request request;
@@ -33,6 +35,7 @@ struct transport {
     struct letter *letters; /* pending, newest first */
     int letter_count;
     char about[160];
+    char (*host)[HOST_BYTES]; /* [size]; NULL: all on one host, or it is not known */
 };
 
 /* Start MPI, or check the program's; duplicate the world.  Collective, blocks. */

@@ -36,6 +36,11 @@ static size_t mpi_max_message(const struct transport *transport)
     return MAX_MESSAGE;
 }
 
+static const char *mpi_host(const struct transport *transport, int rank)
+{
+    return transport->host ? transport->host[rank] : NULL;
+}
+
 static const char *mpi_describe(const struct transport *transport)
 {
     return transport->about;
@@ -164,5 +169,6 @@ __attribute__((visibility("default"))) const struct transport_ops ferry_transpor
     .control_send = mpi_control_send,
     .control_receive = mpi_control_receive,
     .describe = mpi_describe,
+    .host = mpi_host,
     .raw = &mpi_raw_ops,
 };

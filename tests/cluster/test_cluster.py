@@ -262,12 +262,13 @@ def launch_passes_everything_on(cluster):
 
 # ---- the fault matrix ----------------------------------------------------------------------------------
 
-MATRIX_CLUSTERS = 4
+MATRIX_CLUSTERS = 6  # most of the time all of them wait
+MATRIX_STARTUP = 6
 
 
 def matrix_topology(name, run_dir=None):
     return topology(name, {"pipeline": 2}, prompts=["t", "there is a line"], new=4,
-                    model=os.path.join(running.TINY, "llama"), run_dir=run_dir)
+                    model=os.path.join(running.TINY, "llama"), run_dir=run_dir, startup_timeout="%ds" % MATRIX_STARTUP)
 
 
 def test_matrix():
@@ -278,7 +279,7 @@ def test_matrix():
     if not expecting.success(tally, "the job without a fault", reference):
         return
     delivered = [o["tokens"] for o in reference.objects()]
-    cases = fault_matrix.cases(fault_matrix.read_run(where)[1], 1, TIMEOUT, STARTUP)
+    cases = fault_matrix.cases(fault_matrix.read_run(where)[1], 1, TIMEOUT, MATRIX_STARTUP)
     tally.check({case.phase for case in cases} == set(fault_matrix.PHASES) and
                 {case.kind for case in cases} == set(fault_matrix.KINDS), "the matrix is whole")
     ended = {}

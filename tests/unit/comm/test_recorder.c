@@ -307,6 +307,60 @@ START_TEST(each_part_of_a_job_that_was_cut_in_two_prints_its_own_cause)
 }
 END_TEST
 
+static int four(const struct transport *transport)
+{
+    (void)transport;
+    return 4;
+}
+
+static const char *host_of(const struct transport *transport, int rank)
+{
+    static const char *const hosts[] = {"node1", "node1", "node2", NULL};
+
+    (void)transport;
+    return hosts[rank];
+}
+
+START_TEST(a_cause_says_where_the_ranks_run_that_it_names)
+{
+    static const struct {
+        const char *text, *added;
+    } cases[] = {
+        {"rank 2 has been silent; rank 0 waits for rank 2", "; rank 2 runs on node2, rank 0 runs on node1"},
+        {"route forward/0-2 (rank 0 to rank 2)", "; rank 0 runs on node1, rank 2 runs on node2"},
+        {"rank 2 on node2 died; rank 1", "; rank 1 runs on node1"},
+        {"rank 3: no space", ""},                  /* its host is not known */
+        {"rank 4, rank 99999999999999999999", ""}, /* no ranks of this job */
+        {"frank 1, rank x, ranks 1, 2, a rank", ""},
+        {"", ""},
+    };
+    static const struct transport_ops ops = {.size = four, .host = host_of};
+    static const struct transport_ops silent = {.size = four};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct cause cause = {.status = STATUS_TIMEOUT};
+        size_t length = strlen(cases[i].text);
+
+        (void)snprintf(cause.text, sizeof cause.text, "%s", cases[i].text);
+        cause_add_hosts(&cause, &silent, NULL);
+        ck_assert_str_eq(cause.text, cases[i].text);
+        cause_add_hosts(&cause, &ops, NULL);
+        ck_assert_str_eq(cause.text + length, cases[i].added);
+    }
+}
+END_TEST
+
+START_TEST(a_full_cause_stays_as_it_is)
+{
+    static const struct transport_ops ops = {.size = four, .host = host_of};
+    struct cause cause = {.status = STATUS_TIMEOUT};
+
+    (void)snprintf(cause.text, sizeof cause.text, "rank 2 %01500d", 7);
+    cause_add_hosts(&cause, &ops, NULL);
+    ck_assert_uint_eq(strlen(cause.text), 1507);
+}
+END_TEST
+
 START_TEST(what_was_found_explains_more_than_what_was_missed)
 {
     struct cause found = {.status = STATUS_MISMATCH, .time_ns = 900, .reporter = 3};
@@ -342,6 +396,8 @@ int main(void)
     tcase_add_test(tests, no_recorder_records_nothing);
     tcase_add_test(tests, the_first_cause_stays);
     tcase_add_test(tests, each_part_of_a_job_that_was_cut_in_two_prints_its_own_cause);
+    tcase_add_test(tests, a_cause_says_where_the_ranks_run_that_it_names);
+    tcase_add_test(tests, a_full_cause_stays_as_it_is);
     tcase_add_test(tests, what_was_found_explains_more_than_what_was_missed);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_ENV);
