@@ -1,6 +1,7 @@
-"""Several hosts: the same answers as on one, bad cables, cut cables, dead hosts, signals, the fault matrix.
+"""Several hosts: the same answers as on one, bad cables, cut cables, dead hosts, signals, interfaces, the fault
+matrix.
 
-usage: test_cluster.py [runs|cables|ends|matrix]      without: all
+usage: test_cluster.py [runs|cables|ends|interface|matrix]      without: all
 """
 
 import concurrent.futures
@@ -260,10 +261,73 @@ def launch_passes_everything_on(cluster):
                 result.summary())
 
 
+# ---- interfaces, folders -------------------------------------------------------------------------------
+
+
+def test_interface():
+    with hosts.Cluster(2) as cluster:
+        same_address_twice(cluster)
+        interface_that_is_missing(cluster)
+        folder_not_shared(cluster)
+        rank_that_never_comes(cluster)
+
+
+def same_address_twice(cluster):  # B54
+    for host in cluster.hosts:
+        host.do("ip", "link", "add", "docker0", "type", "bridge")
+        host.do("ip", "link", "add", "inside", "type", "veth", "peer", "name", "outside")
+        host.do("ip", "link", "set", "inside", "master", "docker0", "up")  # a bridge has a carrier when a port has one
+        host.do("ip", "link", "set", "outside", "up")
+        host.do("ip", "address", "add", "172.17.0.1/16", "dev", "docker0")
+        host.do("ip", "link", "set", "docker0", "up")
+    named = topology("named-interface", {"pipeline": 2, "tensor": 2}, interface="eth0")
+    result = cluster.run(4, ["run", named, "--json"], interface=None)
+    expecting.success(tally, "B54 two hosts with a docker0 of one address, and the interface named in the topology", result)
+    unnamed = topology("unnamed-interface", {"pipeline": 2, "tensor": 2})
+    result = cluster.run(4, ["run", unnamed, "--json"], interface=None, launch=LAUNCH)
+    if result.code == 0:
+        tally.check(not result.left, "B54 without the interface MPI found its way", result.summary())
+    else:
+        expecting.failure(tally, "B54 without the interface the end is in time and says which", result,
+                          ["timeout", "lost", "environment"], r"docker0|eth0|interface", within=30, printed=None)
+
+
+def interface_that_is_missing(cluster):
+    path = topology("no-such-interface", {"pipeline": 2}, interface="eth7")
+    result = cluster.run(2, ["run", path], interface=None)
+    expecting.failure(tally, "an interface that no host has", result, "environment",
+                      r"communication\.interface: eth7: no such interface on \S*node\d; it has .*eth0 \(10\.", within=15)
+
+
+def folder_not_shared(cluster):
+    """run_dir on each host's own /tmp: the run is good and says so once; a failure is told all the same."""
+    path = topology("own-folders", {"pipeline": 2}, run_dir="/tmp/runs")
+    result = cluster.run(2, ["run", path, "--json"])
+    expecting.success(tally, "a run_dir that the hosts do not share", result)
+    tally.check(len(re.findall(r"run_dir: \S+ is not the folder that rank 0 writes to", result.err)) == 1 and
+                "on %s" % cluster.names[1] in result.err, "it is said once, with the host", result.summary())
+    result = cluster.run(2, ["run", path, "--fault", "rank=1,op=9,kind=stop"])
+    failed("a stopped rank without a shared run_dir", result, "timeout", r"rank 1 .*has been silent",
+           r"rank 1 runs on %s" % cluster.names[1], within=TIMEOUT + GRACE + START)
+
+
+def rank_that_never_comes(cluster):
+    """The last rank sleeps instead of starting: where the hosts share the folder it is named, else nobody is accused."""
+    for name, run_dir, needle, absent in (
+            ("shared", os.path.join(hosts.SHARED, "runs-missing"), r"rank 1 has not come", r"not.{0,20}shared"),
+            ("of its own", "/tmp/runs-missing", r"MPI start has not ended .*shared", r"rank 1 has not come")):
+        path = topology("missing-" + name.replace(" ", "-"), {"pipeline": 2}, run_dir=run_dir, startup_timeout="4s")
+        script = '[ "$OMPI_COMM_WORLD_RANK" = 1 ] && exec sleep 60; exec "%s" run "%s"' % (running.FERRY, path)
+        result = cluster.run(2, ["-c", script], program=["sh"], launch=LAUNCH)
+        expecting.failure(tally, "a rank of another host never comes, run_dir " + name, result, "timeout", needle,
+                          within=4 + GRACE + START, absent=[absent])
+
+
 # ---- the fault matrix ----------------------------------------------------------------------------------
 
 MATRIX_CLUSTERS = 6  # most of the time all of them wait
 MATRIX_STARTUP = 6
+START = 5  # seconds that a start takes at most on a busy machine
 
 
 def matrix_topology(name, run_dir=None):
@@ -291,14 +355,16 @@ def test_matrix():
 def rehearse(cluster, path, case, delivered, ended):
     result = cluster.run(2, ["run", path, "--json", "--fault", case.option])
     node = cluster.names[1]
-    good = fault_matrix.judge(tally, case, result, delivered)
+    # What is promised counts from the fault; the daemons and MPI have to start before.
+    good = fault_matrix.judge(tally, case._replace(within=case.within + START), result, delivered)
     good = tally.check(node in result.err, fault_matrix.name(case) + ": its host is named", result.summary()) and good
     ended[case.rank, case.phase, case.kind] = "%s %.1f s%s" % (result.code, result.seconds, "" if good else " !")
 
 
 def main():
     hosts.enter()
-    parts = {"runs": test_runs, "cables": test_cables, "ends": test_ends, "matrix": test_matrix}
+    parts = {"runs": test_runs, "cables": test_cables, "ends": test_ends, "interface": test_interface,
+             "matrix": test_matrix}
     for name in sys.argv[1:] or parts:
         parts[name]()
     tally.finish()
