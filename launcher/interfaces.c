@@ -70,9 +70,19 @@ static void add_all(const struct ifaddrs *list, struct text *out)
             same = same->ifa_next;
         if (same)
             (void)inet_ntop(AF_INET, &ipv4(same)->sin_addr, words, sizeof words);
-        text_add(out, "%s%s%s%s%s", out->length ? ", " : "", entry->ifa_name, words[0] ? " (" : "", words,
+        text_add(out, "%s%s%s%s%s", entry != list ? ", " : "", entry->ifa_name, words[0] ? " (" : "", words,
                  words[0] ? ")" : "");
     }
+}
+
+void interfaces_list(struct text *out)
+{
+    struct ifaddrs *list = NULL;
+
+    if (getifaddrs(&list))
+        return;
+    add_all(list, out);
+    freeifaddrs(list);
 }
 
 enum status interfaces_check(const char *wanted, struct error *err)

@@ -188,7 +188,12 @@ static enum status make_run_dir(struct job *job, const char *id, int rank, int s
 
 static bool explain_start(void *context, struct text *out)
 {
-    return roll_call_missing(context, out);
+    const struct job *job = context;
+    bool speaks = roll_call_missing(&job->roll_call, out);
+
+    if (job->prepared != STATUS_OK)
+        text_add(out, "; and this rank could not run: %s", job->why.text);
+    return speaks;
 }
 
 /* Before MPI: where all ranks already share a folder, say that this one has come. */
@@ -205,7 +210,7 @@ static void answer_roll_call(struct job *job)
     if (st != STATUS_OK || !job->run_dir.length)
         return;
     roll_call_answer(&job->roll_call, text_string(&job->run_dir), starter);
-    watchdog_ask(job->watchdog, explain_start, &job->roll_call);
+    watchdog_ask(job->watchdog, explain_start, job);
 }
 
 static enum status start_transport(struct job *job, struct error *err)

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launcher/interfaces.h"
+
 enum { PATH_BYTES = PATH_MAX + 32, SHOWN = 8 };
 
 static void file_of(const struct roll_call *call, int rank, char *path)
@@ -73,6 +75,19 @@ static void add_unshared(const struct roll_call *call, int come, struct text *ou
              call->size, come, call->host, call->folder);
 }
 
+/* Nobody is missing, and still they do not find each other: over several hosts that is mostly a wrong network. */
+static void add_complete(const struct roll_call *call, struct text *out)
+{
+    text_add(out, "all %d ranks have come", call->size);
+    if (call->one_host)
+        return;
+    text_add(out,
+             ", but MPI does not connect them: communication.interface must name a network that joins the hosts, and "
+             "%s has ",
+             call->host);
+    interfaces_list(out);
+}
+
 bool roll_call_missing(const struct roll_call *call, struct text *out)
 {
     struct text missing = {0};
@@ -101,7 +116,7 @@ bool roll_call_missing(const struct roll_call *call, struct text *out)
     else if (absent)
         text_add(out, "%s %s not come", text_string(&missing), absent > 1 ? "have" : "has");
     else
-        text_add(out, "all %d ranks have come", call->size);
+        add_complete(call, out);
     text_done(&missing);
     return lowest < 0 || lowest == call->rank;
 }
