@@ -103,8 +103,8 @@ def test_cables():
         result = cluster.run(2, options, timeout=90)
         same("50 ms of delay, 20 % of the frames lost", result, reference, within=90.0)
         wire = cluster.wires[0]
-        tally.check(wire.lost > 0.1 * wire.carried > 5, "frames were lost",
-                    "%d carried, %d lost" % (wire.carried, wire.lost))
+        tally.check(wire.sent > 50 and 0.08 < wire.lost / wire.sent < 0.35, "about a fifth of the frames was lost",
+                    "%d of %d" % (wire.lost, wire.sent))
 
 
 # ---- ends ----------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ class Wire:
         self.ends = [tap(near), tap(far)]
         self.delay, self.loss = delay, loss
         self.random = random.Random(seed)
-        self.carried, self.lost = 0, 0
+        self.sent, self.lost = 0, 0  # frames from the far end
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._carry, daemon=True)
         self.thread.start()
@@ -61,6 +61,7 @@ class Wire:
         try:
             while len(frames) < 64:
                 frame = os.read(end, FRAME_BYTES)
+                self.sent += end == self.ends[1]
                 if end == self.ends[1] and self.random.random() < self.loss:
                     self.lost += 1
                 else:
@@ -72,9 +73,8 @@ class Wire:
     def _write(self, end, frame):
         try:
             os.write(end, frame)
-            self.carried += 1
-        except OSError:  # the interface is down: the frame is lost, as on a cut cable
-            self.lost += 1
+        except OSError:  # the interface is down: the frame goes nowhere, as on a cut cable
+            pass
 
     def close(self):
         self.stop.set()
