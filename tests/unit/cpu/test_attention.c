@@ -11,7 +11,7 @@
 #include "tests/unit/cpu/paths.h"
 #include "tests/unit/cpu/reference.h"
 
-enum { MAX_HEADS = 9, CONTEXT = 320, REQUESTS = 2, MAX_THREADS = 3, MAX_RUNS = 24 };
+enum { MAX_HEADS = 66, CONTEXT = 320, REQUESTS = 2, MAX_THREADS = 3, MAX_RUNS = 24 };
 
 struct model {
     uint32_t heads;
@@ -28,6 +28,14 @@ static const struct model models[] = {
     {2, 1, {0, 0}, 16, false},
     {3, 3, {0, 1, 2}, 80, true},
     {4, 1, {0, 0, 0, 0}, 128, false},
+    /* more groups of heads than decoding takes at a time */
+    {66,
+     66,
+     {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+      22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+      44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65},
+     16,
+     false},
 };
 
 /* Two requests at different positions, advanced together by chunks of these lengths; 300 positions and more in all. */
