@@ -19,7 +19,10 @@
 #define QUIET_NS (60 * NS_PER_S)
 
 /* Messages served in one call, so that a wait never stays here. */
-enum { SERVE_AT_ONCE = 256 };
+enum {
+    SERVE_AT_ONCE = 256,
+    STALL_MS = 500 /* between two looks at our own counter: then the whole process stood still, not what it does */
+};
 
 enum status control_open(const struct transport_ops *ops, struct transport *transport, const struct wait_state *state,
                          uint64_t timeout_ns, struct control **ret, struct error *err)
@@ -234,13 +237,18 @@ static enum status take(struct control *control, const struct parcel *parcel, st
               : STATUS_OK;
 }
 
-/* Our own sign of life, seen often enough to date its last change for whoever asks. */
+/* Our own sign of life, seen often enough to date its last change for whoever asks.  Whoever did not look for long (a
+ * stopped process, a machine without time for it) has seen nothing stand still: the clock starts anew. */
 static void look_at_counter(struct control *control)
 {
-    if (control->state->counter == control->counter)
+    uint64_t now_ns = clock_ns();
+    bool stalled = now_ns - control->looked_ns > STALL_MS * NS_PER_MS;
+
+    control->looked_ns = now_ns;
+    if (control->state->counter == control->counter && !stalled)
         return;
     control->counter = control->state->counter;
-    control->changed_ns = clock_ns();
+    control->changed_ns = now_ns;
 }
 
 enum status control_poll(struct control *control, struct error *err)

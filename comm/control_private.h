@@ -22,6 +22,7 @@ struct control {
 
     uint64_t counter;    /* of state, as last seen */
     uint64_t changed_ns; /* when it was seen to change */
+    uint64_t looked_ns;  /* when it was looked at last */
     struct suspicion suspicion;
 
     uint64_t told_ns; /* when a line about a wait was told last; 0: never */
