@@ -106,8 +106,9 @@ enum status session_alone(struct session *session,
                           enum status (*call)(void *context, struct transport *transport, struct error *err),
                           void *context, struct error *err);
 
-/* After a failure: agree with whoever is left on the one cause, within about 2 s.  Fills err with the cause that every
- * rank holds; *ret_speaker: this rank is the one that prints it (and has written run_dir/cause.json). */
+/* After a failure: agree with whoever is left on the one cause, within about 2 s, or 6 s where the lowest rank begins
+ * to settle late.  Fills err with the cause that every rank holds; *ret_speaker: this rank is the one that prints it
+ * (and has written run_dir/cause.json). */
 enum status session_settle(struct session *session, struct error *err, bool *ret_speaker);
 
 /* Have world rank 0 print this line (cut at 4 KiB).  Local, never blocks; best effort: after a failure, or when rank 0
@@ -128,10 +129,10 @@ struct session_counters session_counters(const struct session *session);
 
 /* Stop the control thread, release groups, routes, transport (and session).  Every completion has been released or
  * abandoned, every bundle returned.  clean (no failure anywhere): collective; blocks until every rank has come, by the
- * timeout rule, and looks for messages that nobody received (STATUS_MISMATCH).  When it fails the session is still open:
- * settle, then close it without clean.  Then nothing waits, but at most a second for work that an executor is running
- * (if it still runs then, the session's memory stays to the end of the process), MPI is not finalised, and it does not
- * fail. */
+ * timeout rule, and looks for messages that nobody received (STATUS_MISMATCH).  When it fails the session is still
+ * open: settle, then close it without clean.  Then nothing waits, but at most a second for work that an executor is
+ * running (if it still runs then, the session's memory stays to the end of the process), MPI is not finalised, and it
+ * does not fail. */
 enum status session_close(struct session *session, bool clean, struct error *err);
 
 #endif
