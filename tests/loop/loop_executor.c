@@ -707,7 +707,7 @@ END_TEST
 
 static enum status long_work(void *context, struct error *err)
 {
-    uint64_t until_ns = clock_ns() + 2500 * NS_PER_MS;
+    uint64_t until_ns = clock_ns() + 4500 * NS_PER_MS;
 
     (void)err;
     while (clock_ns() < until_ns) {
@@ -717,7 +717,7 @@ static enum status long_work(void *context, struct error *err)
     return STATUS_OK;
 }
 
-/* Rank 0 computes for longer than two timeouts, rank 1 waits for the sum behind it. */
+/* Rank 0 computes for longer than the timeout, rank 1 waits for the sum behind it. */
 static enum status long_body(struct rank *self)
 {
     struct group *group = session_group(self->session, 1);
@@ -742,7 +742,7 @@ START_TEST(compute_that_shows_progress_is_waited_for)
 {
     static const int members[] = {0, 1};
     struct group_spec spec = GROUP(1, 2, members);
-    struct ranks ranks = {.groups = &spec, .group_count = 1, .session = {.timeout_ns = NS_PER_S}};
+    struct ranks ranks = {.groups = &spec, .group_count = 1, .session = {.timeout_ns = 3 * NS_PER_S}};
 
     run(&ranks, 2, long_body);
     ranks_check(&ranks);
