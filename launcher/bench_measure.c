@@ -271,7 +271,7 @@ static enum status receive_bundle(struct bench *bench, struct route *route, bool
             memcpy(bench->recv->data, bundle->tensor[0]->data, bench->point->bytes);
         route_return(route, bundle);
     }
-    if (completion_test(completion) == COMPLETION_PENDING)
+    if (st != STATUS_OK && completion_test(completion) == COMPLETION_PENDING)
         completion_abandon(completion);
     else
         completion_release(completion);

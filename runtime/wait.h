@@ -15,7 +15,7 @@ static inline enum status wait_and_release(struct completion *completion, uint64
     enum status st = completion_wait(completion, DEADLINE_NONE, err);
 
     *wait_ns += clock_ns() - start;
-    if (completion_test(completion) == COMPLETION_PENDING)
+    if (st != STATUS_OK && completion_test(completion) == COMPLETION_PENDING)
         completion_abandon(completion);
     else
         completion_release(completion);
