@@ -142,7 +142,8 @@ static enum status take_poison(struct control *control, const struct parcel *par
 
 static uint64_t still_ns(const struct control *control, uint64_t now_ns)
 {
-    return now_ns - control->changed_ns;
+    /* It may have changed since now_ns was read. */
+    return now_ns > control->changed_ns ? now_ns - control->changed_ns : 0;
 }
 
 static void send_inquiry(struct control *control, int peer)
