@@ -375,20 +375,32 @@ static enum status run(struct consensus *consensus, enum operation operation,
     return st;
 }
 
+/* A rehearsed fault kept this rank out: it knows nothing of the others, but of itself. */
+static enum status left_out(const struct manifest *manifest, struct error *err)
+{
+    if (manifest->status == STATUS_OK)
+        return STATUS_OK;
+    return error_set(err, manifest->status, "%s", manifest->why ? manifest->why : status_name(manifest->status));
+}
+
 static enum status agree(struct consensus *consensus, struct error *err)
 {
     bool skip = false;
     enum status st = run(consensus, OPERATION_ALL_GATHER_EVEN, exchange_records, &skip, err);
     struct error foreign = {0};
 
-    if (st || skip)
+    if (st)
         return st;
+    if (skip)
+        return left_out(consensus->manifest, err);
     st = manifest_protocols(consensus->records, consensus->session->size, &foreign);
     if (st)
         return adopt(consensus->session, st, foreign.text, err);
     st = run(consensus, OPERATION_BROADCAST, exchange_keys, &skip, err);
-    if (st || skip)
+    if (st)
         return st;
+    if (skip)
+        return left_out(consensus->manifest, err);
     consensus->session->digest = XXH3_64bits(consensus->records, MANIFEST_RECORD_BYTES);
     return read_verdict(consensus, err);
 }

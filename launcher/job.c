@@ -681,7 +681,6 @@ int job_live(const struct run_options *options, const struct job_task *task, str
     struct job *job = NULL;
     enum status st;
 
-    (void)signal(SIGPIPE, SIG_IGN); /* who reads has gone: a failed write, which every writer answers, no dead rank */
     st = create(options, task, keeper, &job, &err);
     if (st != STATUS_OK) {
         keeper_last_words(keeper, st, err.text);

@@ -43,9 +43,11 @@ struct keeper {
 struct watch {
     struct keeper *shared;
     pid_t worker;
-    bool own_group;      /* the worker has a process group of its own */
-    bool stop_forwarded; /* the starter's, or a terminal's, TERM, INT or HUP went to the worker */
-    pid_t stranger;      /* another process that sent TERM, INT or HUP; 0: none */
+    bool own_group; /* the worker has a process group of its own */
+    pid_t starter;
+    bool stop_forwarded; /* the starter's, or a terminal's, TERM, INT, HUP or QUIT went to the worker */
+    pid_t stranger;      /* another process that sent one of these, or whoever sent another; 0: none */
+    int stranger_signal;
     char stranger_name[32];
     long long oom_before; /* the control group's count of OOM kills; -1: unknown */
     bool stopped;         /* the worker, by STOP or TSTP */
@@ -56,13 +58,14 @@ struct watch {
 #define STOPPED_GRACE_NS (6 * NS_PER_S)
 #define STOPPED_STEP_NS (1500 * NS_PER_MS) /* what mpirun needs to end the others */
 #define STOPPED_TICK_NS (200 * NS_PER_MS)
+#define ORPHAN_GRACE_NS (2 * NS_PER_S)
 enum { STOPPED_STEPS = 2 };
 
 /* Without a folder that all ranks share nobody knows who speaks: the lowest does, and when it ends the starter ends the
  * others, which wait for that as long. */
 #define SHARED_WORDS_NS (1500 * NS_PER_MS)
 
-static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+static const int forwarded[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM};
 enum { FORWARDED_COUNT = sizeof forwarded / sizeof forwarded[0] };
 
 static void write_file(const char *path, const char *text)
@@ -139,12 +142,13 @@ static bool sent_by_starter(pid_t sender)
     return sender == 0 || sender == ancestor;
 }
 
-static void remember_stranger(struct watch *watch, pid_t sender)
+static void remember_stranger(struct watch *watch, pid_t sender, int number)
 {
     char path[64];
     FILE *file;
 
     watch->stranger = sender;
+    watch->stranger_signal = number;
     (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)sender);
     file = fopen(path, "re");
     if (!file || !fgets(watch->stranger_name, sizeof watch->stranger_name, file))
@@ -154,18 +158,23 @@ static void remember_stranger(struct watch *watch, pid_t sender)
         fclose(file);
 }
 
+static bool asks_to_end(int number)
+{
+    return number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
+}
+
 static void forward(struct watch *watch, const siginfo_t *info)
 {
     bool from_terminal = info->si_code == SI_KERNEL;
 
-    if (info->si_signo == SIGTERM || info->si_signo == SIGINT || info->si_signo == SIGHUP) {
-        if (from_terminal || sent_by_starter(info->si_pid))
-            watch->stop_forwarded = true;
-        else
-            remember_stranger(watch, info->si_pid);
-    }
+    if (asks_to_end(info->si_signo) && (from_terminal || sent_by_starter(info->si_pid)))
+        watch->stop_forwarded = true;
+    else
+        remember_stranger(watch, info->si_pid, info->si_signo);
     if (watch->own_group || !from_terminal)
         (void)kill(watch->worker, info->si_signo);
+    if (asks_to_end(info->si_signo))
+        (void)kill(watch->worker, SIGCONT); /* a stopped one would not hear of it */
 }
 
 static const char *signal_name(int number)
@@ -216,7 +225,7 @@ static void report_death(const struct watch *watch, int number)
     char sender[96] = "";
     char end[256];
 
-    if (watch->stranger)
+    if (watch->stranger && number == watch->stranger_signal)
         (void)snprintf(sender, sizeof sender, ", which process %d (%s) sent", (int)watch->stranger,
                        watch->stranger_name);
     (void)snprintf(end, sizeof end, "died: killed by SIG%s%s%s", signal_name(number),
@@ -226,7 +235,7 @@ static void report_death(const struct watch *watch, int number)
 
 static bool quiet(const struct watch *watch, int number)
 {
-    return watch->stop_forwarded && (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGKILL);
+    return watch->stop_forwarded && (asks_to_end(number) || number == SIGKILL);
 }
 
 /* Does another rank say why?  Where no cause.json can tell, the lowest rank speaks, and the starter ends us. */
@@ -287,6 +296,12 @@ static int exit_code(const struct watch *watch, int status)
     return status_exit_code(STATUS_LOST);
 }
 
+/* A stopped worker does not see that the starter has gone; one that runs does. */
+static bool orphaned(const struct watch *watch)
+{
+    return watch->stopped && watch->stopped_ns >= ORPHAN_GRACE_NS && getppid() != watch->starter;
+}
+
 /* May the worker stay stopped for as long as it is by now? */
 static bool patient(const struct watch *watch)
 {
@@ -294,6 +309,8 @@ static bool patient(const struct watch *watch)
     struct starter starter;
     int rank;
 
+    if (orphaned(watch))
+        return false;
     if (!watch->stopped || !limit || watch->stopped_ns < limit + STOPPED_GRACE_NS)
         return true;
     starter_read(&starter);
@@ -302,15 +319,18 @@ static bool patient(const struct watch *watch)
            STOPPED_GRACE_NS + STOPPED_STEP_NS * (unsigned)(rank < STOPPED_STEPS ? rank : STOPPED_STEPS);
 }
 
-/* Nobody else has ended this rank: all ranks of the job are stopped.  The exit code. */
+/* Nobody else has ended this rank: all ranks of the job are stopped, or there is no job any more.  The exit code. */
 static int end_stopped(const struct watch *watch)
 {
     char end[128];
     int status;
 
-    (void)snprintf(end, sizeof end, "has been stopped for %.1f s (timeout %.1f s): its keeper ends it",
-                   (double)watch->stopped_ns / (double)NS_PER_S,
-                   (double)atomic_load(&watch->shared->limit_ns) / (double)NS_PER_S);
+    if (orphaned(watch))
+        (void)snprintf(end, sizeof end, "is stopped, and who started it has gone: its keeper ends it");
+    else
+        (void)snprintf(end, sizeof end, "has been stopped for %.1f s (timeout %.1f s): its keeper ends it",
+                       (double)watch->stopped_ns / (double)NS_PER_S,
+                       (double)atomic_load(&watch->shared->limit_ns) / (double)NS_PER_S);
     if (!watch->stop_forwarded)
         report(watch, STATUS_TIMEOUT, end);
     (void)kill(watch->worker, SIGKILL);
@@ -378,7 +398,7 @@ static int fork_worker(keeper_worker *worker, void *context, struct watch *watch
 
 int keeper_run(keeper_worker *worker, void *context)
 {
-    struct watch watch = {.own_group = needs_own_group(), .oom_before = oom_kills()};
+    struct watch watch = {.own_group = needs_own_group(), .starter = getppid(), .oom_before = oom_kills()};
     int code;
 
     watch.shared = mmap(NULL, sizeof *watch.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,6 +1,7 @@
 /* The `ferry` program: one table of commands. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +126,7 @@ int main(int argc, char **argv)
     const struct command *command;
 
     hold_standard_streams();
+    (void)signal(SIGPIPE, SIG_IGN); /* who reads has gone: a failed write, which every writer answers */
     (void)on_exit(check_output, NULL);
     if (argc < 2) {
         usage(stderr);

@@ -450,6 +450,23 @@ def test_signals():
                           r"rank 1 has been silent", within=TIMEOUT + GRACE)
 
     @case
+    def left_out_and_failed():
+        """A rank that has failed by itself and skips an exchange of the consensus knows its own failure at least."""
+        for operation in range(2):
+            result = run({"pipeline": 2}, ["rank=1,op=%d,kind=skip" % operation], "left-out-%d" % operation,
+                         model="/nowhere")
+            expecting.failure(tally, "a rank without a model skips operation %d" % operation, result,
+                              ["storage", "mismatch"], "/nowhere", within=STARTUP + GRACE)
+
+    @case
+    def mpirun_killed_before_a_stopped_rank():
+        path = topology("mpirun-kill-stopped", {"pipeline": 2}, startup_timeout="60s")
+        job = running.Run(running.mpirun_command(2, ["run", path, "--fault", "rank=1,op=0,kind=stop"]))
+        time.sleep(2)
+        result = end_after(job, lambda job: os.kill(job.process.pid, signal.SIGKILL))
+        tally.check(not result.left, "SIGKILL to mpirun leaves no stopped process", result.summary())
+
+    @case
     def mpirun_killed():
         result = end_after(start_long("mpirun-kill"), lambda job: os.kill(job.process.pid, signal.SIGKILL))
         tally.check(not result.left, "SIGKILL to mpirun leaves no process", result.summary())

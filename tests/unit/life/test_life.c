@@ -169,7 +169,7 @@ END_TEST
 
 START_TEST(a_worker_that_dies_of_a_forwarded_stop_signal_is_no_cause)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         struct child child;
@@ -181,6 +181,53 @@ START_TEST(a_worker_that_dies_of_a_forwarded_stop_signal_is_no_cause)
         ck_assert_int_eq(child.code, 8);
         ck_assert_str_eq(child.text, "");
     }
+}
+END_TEST
+
+static int stop_oneself(void *context, struct keeper *keeper)
+{
+    (void)context;
+    (void)keeper;
+    (void)fputs("ready\n", stderr);
+    (void)raise(SIGSTOP);
+    return 3; /* continued without the signal that follows */
+}
+
+static int keep_stopping(void)
+{
+    return keeper_run(stop_oneself, NULL);
+}
+
+START_TEST(a_stopped_worker_hears_that_it_shall_end)
+{
+    struct child child;
+
+    spawn(&child, keep_stopping);
+    until_ready(&child);
+    clock_sleep_ns(100 * NS_PER_MS);
+    ck_assert_int_eq(kill(child.pid, SIGTERM), 0);
+    collect(&child);
+    ck_assert_int_eq(child.code, 8);
+    ck_assert_str_eq(child.text, "");
+}
+END_TEST
+
+/* A starter that ends at once and leaves its keeper behind. */
+static int keep_stopping_alone(void)
+{
+    if (fork() == 0)
+        _exit(keep_stopping());
+    clock_sleep_ns(200 * NS_PER_MS);
+    return 0;
+}
+
+START_TEST(a_stopped_worker_ends_when_its_starter_has_gone)
+{
+    struct child child;
+
+    spawn(&child, keep_stopping_alone);
+    collect(&child); /* to the end of the pipe, which the worker holds */
+    ck_assert_ptr_nonnull(strstr(child.text, "is stopped, and who started it has gone: its keeper ends it"));
 }
 END_TEST
 
@@ -599,6 +646,8 @@ int main(void)
     tcase_add_test(tests, a_death_by_signal_is_code_8_and_one_line);
     tcase_add_test(tests, signals_reach_the_worker_once_through_the_keeper);
     tcase_add_test(tests, a_worker_that_dies_of_a_forwarded_stop_signal_is_no_cause);
+    tcase_add_test(tests, a_stopped_worker_hears_that_it_shall_end);
+    tcase_add_test(tests, a_stopped_worker_ends_when_its_starter_has_gone);
     tcase_add_test(tests, a_stopped_worker_is_not_a_dead_one);
     tcase_add_test(tests, of_two_causes_of_a_run_one_is_told);
     tcase_add_test(tests, last_words_are_told_once);
