@@ -15,9 +15,10 @@
 #include "comm/group.h"
 #include "runtime/tokenizer.h"
 #include "runtime/wait.h"
+#include "topology/source.h"
 #include "topology/topology.h"
 
-enum { MAX_FILE_BYTES = 1 << 28, SHARE_TOKENS = 1 << 18, MAX_MESSAGES = 4096 };
+enum { MAX_FILE_BYTES = 1 << 28, SHARE_TOKENS = 1 << 18, MAX_MESSAGES = 4096, SHOWN_CHARACTERS = 200 };
 
 struct reading {
     const struct checkpoint *checkpoint;
@@ -47,7 +48,8 @@ static enum status finish_prompt(struct reading *r)
         return error_set(r->err, STATUS_MODEL, "prompt %u is empty: it gives no token", p->count);
     if (length >= r->context)
         return error_set(r->err, STATUS_MODEL,
-                         "prompt %u has %" PRIu64 " tokens, the context %u: at most %u fit, with room for one new token",
+                         "prompt %u has %" PRIu64
+                         " tokens, the context %u: at most %u fit, with room for one new token",
                          p->count, length, r->context, r->context - 1);
     for (uint64_t i = p->begin[p->count]; i < r->list.count; i++)
         if (r->list.ids[i] >= vocab)
@@ -129,7 +131,8 @@ static enum status add_topology_prompt(struct reading *r, const struct topology_
     if (prompt->messages.count > MAX_MESSAGES)
         return error_set(r->err, STATUS_OVERFLOW, "prompt %u: more than %d messages", r->prompts->count, MAX_MESSAGES);
     for (size_t i = 0; i < prompt->messages.count; i++)
-        messages[i] = (struct chat_message){prompt->messages.item[i].role.value, prompt->messages.item[i].content.value};
+        messages[i] =
+            (struct chat_message){prompt->messages.item[i].role.value, prompt->messages.item[i].content.value};
     if (prompt->messages.count)
         return add_chat(r, messages, prompt->messages.count);
     st = start_prompt(r);
@@ -138,89 +141,181 @@ static enum status add_topology_prompt(struct reading *r, const struct topology_
     return st == STATUS_OK ? finish_prompt(r) : st;
 }
 
-static enum status add_json_chat(struct reading *r, json_t *list)
+/* What a file holds, in a message: as a person may see it on a terminal; the caller ends it with text_done. */
+static const char *shown(struct text *text, const char *bytes)
 {
+    source_show(text, bytes, strlen(bytes), SHOWN_CHARACTERS);
+    return text_string(text);
+}
+
+/* Refuse an object with a key that is none of these (NULL behind the last); expected names them. */
+static enum status check_keys(struct reading *r, json_t *object, const char *const *known, const char *expected)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(object, key, value)
+    {
+        struct text text = {0};
+        int i = 0;
+
+        while (known[i] && strcmp(known[i], key) != 0)
+            i++;
+        if (known[i])
+            continue;
+        (void)error_set(r->err, STATUS_MODEL, "unknown key \"%s\": expected %s", shown(&text, key), expected);
+        text_done(&text);
+        return STATUS_MODEL;
+    }
+    return STATUS_OK;
+}
+
+/* The text of a key, refused as YAML's are when a character is NUL: behind it nothing would be read. */
+static enum status take_text(struct reading *r, json_t *object, const char *key, const char **ret)
+{
+    json_t *value = json_object_get(object, key);
+
+    if (!json_is_string(value))
+        return error_set(r->err, STATUS_MODEL, "\"%s\" must be a text", key);
+    *ret = json_string_value(value);
+    if (strlen(*ret) != json_string_length(value))
+        return error_set(r->err, STATUS_MODEL, "\"%s\": expected a text without a NUL character", key);
+    return STATUS_OK;
+}
+
+static enum status add_json_text(struct reading *r, json_t *object)
+{
+    const char *text = NULL;
+    enum status st = take_text(r, object, "text", &text);
+
+    return st == STATUS_OK ? add_text(r, text, strlen(text), true) : st;
+}
+
+static enum status add_json_chat(struct reading *r, json_t *object)
+{
+    static const char *const known[] = {"role", "content", NULL};
     struct chat_message messages[MAX_MESSAGES];
+    json_t *list = json_object_get(object, "messages");
     size_t count = json_array_size(list);
+    enum status st = STATUS_OK;
 
     if (!count || count > MAX_MESSAGES)
-        return error_set(r->err, STATUS_MODEL, "prompt %u: messages must be a list of 1 to %d", r->prompts->count,
-                         MAX_MESSAGES);
+        return error_set(r->err, STATUS_MODEL, "\"messages\" must be a list of 1 to %d", MAX_MESSAGES);
     for (size_t i = 0; i < count; i++) {
         json_t *item = json_array_get(list, i);
 
-        messages[i] = (struct chat_message){json_string_value(json_object_get(item, "role")),
-                                            json_string_value(json_object_get(item, "content"))};
-        if (!messages[i].role || !messages[i].content)
-            return error_set(r->err, STATUS_MODEL, "prompt %u: message %zu needs the texts role and content",
-                             r->prompts->count, i);
+        if (!json_object_get(item, "role") || !json_object_get(item, "content"))
+            return error_set(r->err, STATUS_MODEL, "messages[%zu] needs the texts role and content", i);
+        st = check_keys(r, item, known, "\"role\" and \"content\"");
+        if (st == STATUS_OK)
+            st = take_text(r, item, "role", &messages[i].role);
+        if (st == STATUS_OK)
+            st = take_text(r, item, "content", &messages[i].content);
+        if (st != STATUS_OK)
+            return error_wrap(r->err, st, "messages[%zu]", i);
     }
     return add_chat(r, messages, count);
 }
 
-static enum status add_json_tokens(struct reading *r, json_t *list)
+static enum status refuse_token(struct reading *r, size_t index, const json_t *id)
 {
+    char *value = json_dumps(id, JSON_COMPACT | JSON_ENCODE_ANY);
+    struct text text = {0};
+    enum status st = error_set(r->err, STATUS_MODEL, "tokens[%zu] is %s: expected a token id", index,
+                               shown(&text, value ? value : "?"));
+
+    text_done(&text);
+    free(value);
+    return st;
+}
+
+static enum status add_json_tokens(struct reading *r, json_t *object)
+{
+    json_t *list = json_object_get(object, "tokens");
     enum status st = start_prompt(r);
 
+    if (!json_is_array(list))
+        return error_set(r->err, STATUS_MODEL, "\"tokens\" must be a list");
     for (size_t i = 0; st == STATUS_OK && i < json_array_size(list); i++) {
         json_t *id = json_array_get(list, i);
 
-        if (!json_is_integer(id) || json_integer_value(id) < 0)
-            return error_set(r->err, STATUS_MODEL, "prompt %u: token %zu is no id", r->prompts->count, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > UINT32_MAX)
+            return refuse_token(r, i, id);
         st = add_token(r, (uint64_t)json_integer_value(id));
     }
     return st == STATUS_OK ? finish_prompt(r) : st;
 }
 
-/* Nothing that a person would see: no prompt, as little as an empty line is. */
-static bool is_blank(const char *line, size_t length)
+/* One prompt: an object with exactly one of three keys. */
+static enum status add_json(struct reading *r, json_t *object)
 {
-    for (size_t i = 0; i < length; i++)
-        if (!strchr(" \t\v\f\r", line[i]) || !line[i])
-            return false;
-    return true;
+    static const char *const known[] = {"text", "messages", "tokens", NULL};
+    static enum status (*const add[])(struct reading *, json_t *) = {add_json_text, add_json_chat, add_json_tokens};
+    static const char expected[] = "one of \"text\", \"messages\" and \"tokens\"";
+    int one = -1;
+    enum status st = check_keys(r, object, known, expected);
+
+    if (st != STATUS_OK)
+        return st;
+    for (int i = 0; known[i]; i++) {
+        if (!json_object_get(object, known[i]))
+            continue;
+        if (one >= 0)
+            return error_set(r->err, STATUS_MODEL, "both \"%s\" and \"%s\": expected %s", known[one], known[i],
+                             expected);
+        one = i;
+    }
+    if (one < 0)
+        return error_set(r->err, STATUS_MODEL, "an empty object: expected %s", expected);
+    return add[one](r, object);
+}
+
+/* Bytes at the start of the line that a person would not see. */
+static size_t blanks(const char *line, size_t length)
+{
+    size_t count = 0;
+
+    while (count < length && line[count] && strchr(" \t\v\f\r", line[count]))
+        count++;
+    return count;
 }
 
 /* One line of a prompts file: a JSON object with text, messages or tokens, or else plain text; blank ones are none. */
 static enum status add_line(struct reading *r, const char *line, size_t length)
 {
+    struct text text = {0};
+    json_error_t problem;
     json_t *root;
-    json_t *value;
+    const char *nul;
     enum status st;
 
     if (length && line[length - 1] == '\r')
         length--;
-    if (is_blank(line, length))
+    if (blanks(line, length) == length)
         return STATUS_OK;
-    if (line[0] != '{')
+    if ((nul = memchr(line, '\0', length)))
+        return error_set(r->err, STATUS_MODEL, "column %zu: expected a text without a NUL character",
+                         (size_t)(nul - line) + 1);
+    if (line[blanks(line, length)] != '{')
         return add_text(r, line, length, true);
-    json_error_t problem;
-
-    root = json_loadb(line, length, JSON_REJECT_DUPLICATES, &problem);
-    if (!root)
-        return error_set(r->err, STATUS_MODEL, "column %d: %s", problem.column, problem.text);
-    if ((value = json_object_get(root, "text")) && json_is_string(value))
-        st = add_text(r, json_string_value(value), json_string_length(value), true);
-    else if ((value = json_object_get(root, "messages")) && json_is_array(value))
-        st = add_json_chat(r, value);
-    else if ((value = json_object_get(root, "tokens")) && json_is_array(value))
-        st = add_json_tokens(r, value);
-    else
-        st = error_set(r->err, STATUS_MODEL, "expected an object with \"text\", \"messages\" or \"tokens\"");
+    root = json_loadb(line, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &problem);
+    st = root ? add_json(r, root)
+              : error_set(r->err, STATUS_MODEL, "column %d: %s", problem.column, shown(&text, problem.text));
+    text_done(&text);
     json_decref(root);
     return st;
 }
 
-/* The whole file; the caller frees. */
-static enum status slurp(const char *path, char **ret, size_t *ret_length, struct error *err)
+/* The whole file, NULL: standard input; the caller frees.  name: in messages. */
+static enum status slurp(const char *path, const char *name, char **ret, size_t *ret_length, struct error *err)
 {
-    FILE *file = strcmp(path, "-") ? fopen(path, "rb") : stdin;
+    FILE *file = path ? fopen(path, "rb") : stdin;
     struct text text = {0};
     char piece[65536];
     size_t count;
 
     if (!file)
-        return error_set(err, STATUS_STORAGE, "%s: %s", path, strerror(errno));
+        return error_set(err, STATUS_STORAGE, "%s: %s", name, strerror(errno));
     while ((count = fread(piece, 1, sizeof piece, file)) && text.length <= MAX_FILE_BYTES)
         text_add_bytes(&text, piece, count);
     bool bad = ferror(file) || text.failed;
@@ -228,7 +323,8 @@ static enum status slurp(const char *path, char **ret, size_t *ret_length, struc
     if (file != stdin)
         (void)fclose(file);
     if (bad || text.length > MAX_FILE_BYTES) {
-        enum status st = error_set(err, STATUS_STORAGE, "%s: %s", path, bad ? "cannot be read" : "is larger than 256 MiB");
+        enum status st =
+            error_set(err, STATUS_STORAGE, "%s: %s", name, bad ? "cannot be read" : "is larger than 256 MiB");
 
         text_done(&text);
         return st;
@@ -239,13 +335,15 @@ static enum status slurp(const char *path, char **ret, size_t *ret_length, struc
     return STATUS_OK;
 }
 
+/* path NULL: standard input. */
 static enum status add_file(struct reading *r, const char *path)
 {
+    const char *name = path ? path : "standard input";
     static const char mark[] = "\xef\xbb\xbf"; /* some editors put a byte order mark first: no part of a prompt */
     char *bytes = NULL;
     size_t length = 0;
     uint64_t number = 0;
-    enum status st = slurp(path, &bytes, &length, r->err);
+    enum status st = slurp(path, name, &bytes, &length, r->err);
     size_t skip = st == STATUS_OK && length >= strlen(mark) && !memcmp(bytes, mark, strlen(mark)) ? strlen(mark) : 0;
 
     for (size_t begin = skip; st == STATUS_OK && begin < length;) {
@@ -255,11 +353,11 @@ static enum status add_file(struct reading *r, const char *path)
         number++;
         st = add_line(r, bytes + begin, line);
         if (st != STATUS_OK)
-            error_wrap(r->err, st, "%s:%" PRIu64, path, number);
+            error_wrap(r->err, st, "%s:%" PRIu64, name, number);
         begin += line + 1;
     }
     if (st == STATUS_OK && !r->prompts->count)
-        st = error_set(r->err, STATUS_MODEL, "%s holds no prompt", path);
+        st = error_set(r->err, STATUS_MODEL, "%s holds no prompt", name);
     free(bytes);
     return st;
 }
@@ -274,7 +372,7 @@ enum status prompts_read(const struct topology *topology, const struct checkpoin
     enum status st = STATUS_OK;
 
     if (generate->prompts_file.value && !strcmp(generate->prompts_file.value, "-")) {
-        st = add_file(&r, "-");
+        st = add_file(&r, NULL);
     } else if (generate->prompts_file.value) {
         topology_path(topology, generate->prompts_file.value, &path);
         st = add_file(&r, text_string(&path));

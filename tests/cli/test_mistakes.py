@@ -303,6 +303,8 @@ def test_prompts_file():
         case.write("bad.txt", "there is \n" + bad + "\nthe end\n")
         result = case.run({"pipeline": 2}, prompts_file_keys("bad.txt"))
         expecting.failure(tally, "a prompts file with %s" % name, result, "model", needle)
+    nothing = Case().run({"pipeline": 2}, prompts_file_keys("-"), stdin=b"")
+    expecting.failure(tally, "an empty standard input", nothing, "model", r"standard input holds no prompt")
     result = Case().run({"pipeline": 2}, prompts_file_keys("nowhere.txt"))
     expecting.failure(tally, "a prompts file that is not there", result, "storage", r"nowhere\.txt")
     case = Case()

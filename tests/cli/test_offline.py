@@ -37,6 +37,28 @@ def expect(name, result, code, says, absent=()):
                 result.summary())
 
 
+PROMPT_LINES = {
+    '{"text": "a", "max_new_tokens": 3}': 'unknown key "max_new_tokens": expected one of "text", "messages"',
+    '{"\\u001b[31m": 3}': 'unknown key "?[31m"',
+    '{"text": "a", "tokens": [5]}': 'both "text" and "tokens": expected one of',
+    "{}": "an empty object",
+    '{"text": 5}': '"text" must be a text',
+    '{"tokens": 5}': '"tokens" must be a list',
+    '{"tokens": [5,-1]}': "tokens[1] is -1: expected a token id",
+    '{"tokens": [5, 6, "\\u001b"]}': 'tokens[2] is "\\u001B": expected a token id',
+    '{"tokens": [4294967296]}': "tokens[0] is 4294967296: expected a token id",
+    '{"messages": []}': '"messages" must be a list of 1 to',
+    '{"messages": [{"role": "user"}]}': "messages[0] needs the texts role and content",
+    '{"messages": [{"role": "user", "content": "a", "name": "b"}]}':
+        'messages[0]: unknown key "name": expected "role" and "content"',
+    '{"messages": [{"role": "user", "content": "a\\u0000"}]}':
+        'messages[0]: "content": expected a text without a NUL character',
+    '{"text": "a\\u0000b"}': '"text": expected a text without a NUL character',
+    "a\x00b": "column 2: expected a text without a NUL character",
+    '{"text": "\x1b[31m"}': "column ",
+}
+
+
 def broken_tokenizers():
     """The run would end with it: the plan does, and inspect says it beside the rest."""
     def rewrite(change):
@@ -84,6 +106,13 @@ def prompts():
     with open(lines, "w", encoding="utf-8") as file:
         file.write('{"text": "  "}\n')
     expect("spaces on purpose", plan(LLAMA, prompts_file=lines), 0, ["1 prompt of "])
+    with open(lines, "w", encoding="utf-8") as file:
+        file.write('  {"tokens":[5]}\n\t{"tokens": [5, 6]} \n')
+    expect("JSON behind blanks", plan(LLAMA, prompts_file=lines), 0, ["2 prompts of 1 to 2 tokens"])
+    for line, says in PROMPT_LINES.items():
+        with open(lines, "w", encoding="utf-8") as file:
+            file.write("hello\n" + line + "\n")
+        expect("a line %r" % line, plan(LLAMA, prompts_file=lines), 4, ["lines.txt:2: " + says], ["\x1b", "JSON_"])
     expect("standard input is left alone", plan(LLAMA, prompts_file="-"), 0, ["the prompts (they come from standard input)"])
     expect("a file that is elsewhere", plan(LLAMA, prompts_file="nowhere.txt"), 0, ["the prompts (their file is not here)"])
 
