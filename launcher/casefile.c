@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "topology/source.h"
 
 enum { MAX_RANKS = 1 << 20, CAUSE_BYTES = 1 << 16 };
 
@@ -379,16 +380,20 @@ static enum status call_roll(struct casefile *casefile, struct error *err)
     return st;
 }
 
-/* A string of the file for a terminal: control characters become spaces. */
+/* A string of the file for a terminal: line breaks and their like become spaces, what else it might obey '?'. */
 static void copy_string(const json_t *object, const char *key, char *to, size_t to_bytes)
 {
     const char *value = json_string_value(json_object_get(object, key));
+    struct text shown = {0};
 
     (void)snprintf(to, to_bytes, "%s", value ? value : "");
     for (char *c = to; *c; c++) {
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = ' ';
     }
+    source_show(&shown, to, strlen(to), to_bytes);
+    (void)snprintf(to, to_bytes, "%s", text_string(&shown));
+    text_done(&shown);
 }
 
 static int integer(const json_t *object, const char *key, int otherwise)
@@ -420,8 +425,12 @@ static void read_cause(struct casefile *casefile)
         copy_string(object, "text", cause->text, sizeof cause->text);
         copy_string(object, "last_operation", cause->last_operation, sizeof cause->last_operation);
     } else if (file >= 0) {
-        text_add(&casefile->notes, "cause.json cannot be read: %s\n",
-                 count > 0 && !object ? problem.text : "it is no JSON object");
+        const char *why = count > 0 && !object ? problem.text : "it is no JSON object";
+
+        cause->damaged = true;
+        text_add(&casefile->notes, "cause.json cannot be read: ");
+        source_show(&casefile->notes, why, strlen(why), sizeof problem.text);
+        text_add(&casefile->notes, "\n");
     }
     json_decref(object);
     free(bytes);

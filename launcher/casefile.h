@@ -9,6 +9,7 @@
 /* cause.json */
 struct known_cause {
     bool known;
+    bool damaged; /* the file is there, but cannot be read */
     char status[32];
     int exit_code;
     int rank; /* -1: none in particular */

@@ -149,9 +149,10 @@ static void add_verdict(const struct doctor_page *page, struct text *out)
         if (cause->last_operation[0])
             text_add(out, "\n           its last operation: %s", cause->last_operation);
     } else if (page->diagnosis->verdict == VERDICT_GONE) {
-        text_add(out, ": no rank gives a sign of life, and none has said why");
+        text_add(out, ": no rank gives a sign of life, and %s",
+                 cause->damaged ? "the cause that was written cannot be read" : "none has said why");
     } else if (page->diagnosis->verdict == VERDICT_FAILED) {
-        text_add(out, ": no cause was written");
+        text_add(out, cause->damaged ? ": the cause that was written cannot be read" : ": no cause was written");
     }
     text_add(out, "\n");
 }

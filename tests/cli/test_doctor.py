@@ -247,6 +247,15 @@ def damaged():
                      "cause.json cannot be read"):
             check(word in notes, "noted: " + word, said)
     tally.check("\x1b" not in page.out and page.code == 0, "no control character reaches the terminal", page.summary())
+    tally.check("none has said why" not in page.out and "the cause that was written cannot be read" in page.out,
+                "a cause that cannot be read is no missing one", page.summary())
+    for number, cause in enumerate((b'{"text": "\x1b]0;owned\x07"}', b'{"\xc2\x9b31m', b"\x1b[2J", b"", b"[]")):
+        page = doctor(lay("cause-%d" % number, {0: ring(0, 1, end=FAILED, detail=12)}, cause))
+        tally.check(page.code == 0 and "failed: the cause that was written cannot be read" in page.out and
+                    "cause.json cannot be read: " in page.out and not any(c in page.out for c in "\x1b\x07\x9b"),
+                    "a damaged cause: %r" % cause, page.summary())
+    page = doctor(lay("no-cause", {0: ring(0, 1, end=FAILED, detail=12)}))
+    tally.check("failed: no cause was written" in page.out, "no cause", page.summary())
     # The same, with each byte of a file changed by turns.
     where = lay("flipped", {1: ring(1, 2)})
     for at in list(range(0, 440, 7)) + [1024, 1208]:
@@ -262,12 +271,12 @@ def damaged():
 def causes():
     where = lay("causes", {0: ring(0, 2, end=FAILED, detail=12), 1: ring(1, 2, end=KILLED, detail=signal.SIGSEGV)},
                 json.dumps({"status": "rank lost", "exit_code": 8, "rank": 1, "reporter": 1, "text": "rank 1 \u001b died",
-                            "last_operation": "barrier on world/0", "epoch": 3, "seconds": 9.5}).encode())
+                            "last_operation": "barrier on world/0 \u009b", "epoch": 3, "seconds": 9.5}).encode())
     said, page = consult(where), doctor(where)
     if said:
         check(said["cause"][0]["text"] == "rank 1   died" and said["cause"][0]["seconds"] == 9.5 and
               said["rank"][0]["status"] == "timeout" and said["rank"][1]["signal"] == "SEGV", "cause and ends", said)
-    tally.check("told by rank 1" in page.out and "barrier on world/0" in page.out and "killed: SIGSEGV" in page.out,
+    tally.check("told by rank 1" in page.out and "barrier on world/0 ?\n" in page.out and "killed: SIGSEGV" in page.out,
                 "on the page too", page.summary())
 
 
