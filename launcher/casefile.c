@@ -232,6 +232,12 @@ static enum status find_recorders(struct casefile *casefile, struct finds *finds
     return st;
 }
 
+/* The file's name and its content tell different ranks: it was renamed or copied. */
+static bool misnamed(const struct found *found)
+{
+    return found->good && found->patient.rank != found->rank;
+}
+
 /* The file that was begun last says which run this is. */
 static const struct found *reference(const struct finds *finds)
 {
@@ -240,7 +246,7 @@ static const struct found *reference(const struct finds *finds)
     for (int i = 0; i < finds->count; i++) {
         const struct found *found = &finds->list[i];
 
-        if (found->good && found->patient.rank == found->rank &&
+        if (found->good && !misnamed(found) &&
             (!newest || found->patient.started_unix_ns > newest->patient.started_unix_ns))
             newest = found;
     }
@@ -249,7 +255,7 @@ static const struct found *reference(const struct finds *finds)
 
 static bool foreign(const struct found *found, const struct found *of)
 {
-    return found->good && (found->patient.rank != found->rank || found->size != of->size ||
+    return found->good && (found->size != of->size ||
                            behind(found->patient.started_unix_ns, of->patient.started_unix_ns) > SAME_RUN_NS);
 }
 
@@ -280,7 +286,11 @@ static enum status place(struct casefile *casefile, const struct finds *finds, s
     for (int i = 0; st == STATUS_OK && i < finds->count; i++) {
         const struct found *found = &finds->list[i];
 
-        if (found->rank >= casefile->size || (of && foreign(found, of)))
+        if (misnamed(found))
+            text_add(&casefile->notes,
+                     "rank-%06d.recorder holds rank %d of %d, whose file is rank-%06d.recorder: left out\n",
+                     found->rank, found->patient.rank, found->size, found->patient.rank);
+        else if (found->rank >= casefile->size || (of && foreign(found, of)))
             text_add(&casefile->notes, "rank-%06d.recorder is of another run (rank %d of %d) and was left out\n",
                      found->rank, found->patient.rank, found->size);
         else

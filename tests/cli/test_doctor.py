@@ -243,7 +243,8 @@ def damaged():
         check(lives == ["gone", "gone", "unreadable", "unreadable"], "what can be read is shown", said)
         notes = "\n".join(note["text"] for note in said["note"])
         for word in ("cut short: 5000 bytes", "does not begin with FERRYREC", "of version 1; this ferry reads version 2",
-                     "rank-000007.recorder is of another run (rank 7 of 9)", "rank-000008.recorder is of another run",
+                     "rank-000007.recorder is of another run (rank 7 of 9)",
+                     "rank-000008.recorder holds rank 2 of 4, whose file is rank-000002.recorder",
                      "cause.json cannot be read"):
             check(word in notes, "noted: " + word, said)
     tally.check("\x1b" not in page.out and page.code == 0, "no control character reaches the terminal", page.summary())
@@ -256,6 +257,11 @@ def damaged():
                     "a damaged cause: %r" % cause, page.summary())
     page = doctor(lay("no-cause", {0: ring(0, 1, end=FAILED, detail=12)}))
     tally.check("failed: no cause was written" in page.out, "no cause", page.summary())
+    said = consult(lay("misnamed", {3: ring(1, 2)}))
+    if said:
+        check({"no file"} == {r["life"] for r in said["rank"]} and
+              any("rank-000003.recorder holds rank 1 of 2" in note["text"] for note in said["note"]),
+              "a file alone under another's name", said)
     # The same, with each byte of a file changed by turns.
     where = lay("flipped", {1: ring(1, 2)})
     for at in list(range(0, 440, 7)) + [1024, 1208]:
