@@ -34,7 +34,8 @@ static const char doc[] =
     "\vExamples:\n"
     "  mpirun -n 2 ferry bench topology.yaml\n"
     "  mpirun -n 2 ferry bench topology.yaml --json > bench.json\n"
-    "  mpirun -n 4 ferry bench topology.yaml --target tensor/0 --operation all_reduce_sum --svg sum.svg\n"
+    "  mpirun -n 4 ferry bench topology.yaml --target tensor/0 \\\n"
+    "      --operation all_reduce_sum --svg sum.svg\n"
     "  mpirun -n 2 ferry bench topology.yaml --sizes 64K..4M --repeats 11\n"
     "\n"
     "Keep the machine quiet, and have no more ranks than cores.  docs/bench.md explains the columns.  Exit codes: 0 "
@@ -141,9 +142,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         options->operation = parse_operation(text, state);
         return 0;
     case ARGP_KEY_ARG:
-        if (options->run.topology)
-            argp_error(state, "one topology at a time: %s, and %s", options->run.topology, text);
-        options->run.topology = text;
+        options_take_path(state, "topology", text, &options->run.topology);
         return 0;
     case ARGP_KEY_END:
         if (!options->run.topology)

@@ -61,7 +61,8 @@ static const char doc[] =
     "of a model only its description."
     "\vExamples:\n"
     "  mpirun -n 4 ferry check topology.yaml\n"
-    "  mpirun -n 4 ferry check topology.yaml --json | jq 'select(.result == \"failed\")'\n"
+    "  mpirun -n 4 ferry check topology.yaml --json |\n"
+    "      jq 'select(.result == \"failed\")'\n"
     "\n"
     "Exit codes: 0 everything passed, 2 usage, 3 topology, 4 model, 5 environment, 6 mismatch or damaged bytes, "
     "7 timeout, 8 a rank died, 9 storage.";
@@ -97,9 +98,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         parse_fault(text, options, state);
         return 0;
     case ARGP_KEY_ARG:
-        if (options->topology)
-            argp_error(state, "one topology at a time: %s, and %s", options->topology, text);
-        options->topology = text;
+        options_take_path(state, "topology", text, &options->topology);
         return 0;
     case ARGP_KEY_END:
         if (!options->topology)

@@ -71,6 +71,15 @@ static const char doctor_doc[] =
     "\n"
     "Exit codes: 0 the page is printed, whatever the job's state; 2 usage; 9 DIR cannot be read or holds no run.";
 
+void options_take_path(const struct argp_state *state, const char *what, const char *text, const char **ret)
+{
+    if (*ret)
+        argp_error(state, "one %s at a time: %s, and %s", what, *ret, text);
+    if (!*text)
+        argp_error(state, "the path of the %s is empty", what);
+    *ret = text;
+}
+
 static int parse_rank(const char *text, struct argp_state *state)
 {
     char *end;
@@ -103,9 +112,7 @@ static error_t parse_plan(int key, char *text, struct argp_state *state)
         options->json = true;
         return 0;
     case ARGP_KEY_ARG:
-        if (options->topology)
-            argp_error(state, "one topology at a time: %s, and %s", options->topology, text);
-        options->topology = text;
+        options_take_path(state, "topology", text, &options->topology);
         return 0;
     case ARGP_KEY_END:
         if (!options->topology)
@@ -127,9 +134,7 @@ static error_t parse_inspect(int key, char *text, struct argp_state *state)
         options->json = true;
         return 0;
     case ARGP_KEY_ARG:
-        if (options->path)
-            argp_error(state, "one checkpoint at a time: %s, and %s", options->path, text);
-        options->path = text;
+        options_take_path(state, "checkpoint", text, &options->path);
         return 0;
     case ARGP_KEY_END:
         if (!options->path)
@@ -222,9 +227,7 @@ static error_t parse_doctor(int key, char *text, struct argp_state *state)
         options->json = true;
         return 0;
     case ARGP_KEY_ARG:
-        if (options->folder)
-            argp_error(state, "one folder at a time: %s, and %s", options->folder, text);
-        options->folder = text;
+        options_take_path(state, "folder", text, &options->folder);
         return 0;
     case ARGP_KEY_END:
         if (!options->folder)

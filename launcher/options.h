@@ -27,6 +27,10 @@ struct doctor_options {
 };
 
 struct argp;
+struct argp_state;
+
+/* The one path that a command takes, what naming it; a second one and an empty one are argp errors.  Borrows text. */
+void options_take_path(const struct argp_state *state, const char *what, const char *text, const char **ret);
 
 /* argp takes the program's name ("ferry plan") from argv[0]; it prints help and errors and ends the process itself.
  * Under a starter help is rank 0's, and so is a mistake that all ranks have made: the others wait before they tell it.

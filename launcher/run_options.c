@@ -85,9 +85,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case KEY_FAULT:
         return parse_fault(text, options, state);
     case ARGP_KEY_ARG:
-        if (options->topology)
-            argp_error(state, "one topology at a time: %s, and %s", options->topology, text);
-        options->topology = text;
+        options_take_path(state, "topology", text, &options->topology);
         return 0;
     case ARGP_KEY_NO_ARGS:
         argp_error(state, "which topology?  ferry run TOPOLOGY");

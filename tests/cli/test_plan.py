@@ -220,6 +220,12 @@ def command_line(folder):
     expect('help teaches', ferry('help'), 0, ['Examples:', 'plan', 'inspect'])
     expect('help on a command', ferry('help', 'plan'), 0, ['--set', 'Examples:'])
     expect('--help is the same', ferry('plan', '--help'), 0, ['--set', 'Examples:'])
+    for command in ('run', 'plan', 'bench', 'check', 'inspect', 'doctor'):
+        result = ferry(command, '--help')
+        examples = result.out.partition('Examples:\n')[2].partition('\n\n')[0].splitlines()
+        tally.check(result.code == 0 and examples and all(line.startswith('  ') for line in examples),
+                    f'no example of {command} is wrapped', result.summary())
+        expect(f'{command} and an empty path', ferry(command, ''), 2, err=['the path of the ', ' is empty'])
     expect('version', ferry('version'), 0, ['ferry '])
     expect('an unknown option', ferry('plan', '--frob'), 2, err=['frob'])
     expect('no topology', ferry('plan'), 2, err=['which topology'])
