@@ -80,9 +80,10 @@ static int unknown_command(const char *name)
 static int help_command(int argc, char **argv)
 {
     char option[] = "--help";
-    const struct command *command = argc > 1 ? find(argv[1]) : NULL;
+    bool of_a_command = argc > 1 && strcmp(argv[1], "--help") != 0;
+    const struct command *command = of_a_command ? find(argv[1]) : NULL;
 
-    if (argc > 1 && !command)
+    if (of_a_command && !command)
         return unknown_command(argv[1]);
     if (!starter_speaks())
         return 0;
