@@ -48,6 +48,7 @@ static void finish(struct completion *completion, enum status st)
     completion->status = st;
     completion->state = st == STATUS_OK ? COMPLETION_DONE : COMPLETION_FAILED;
     recorder_end(session->recorder, completion->record, st);
+    session->moved++;
     if (completion->lane->orphan == completion)
         completion->lane->orphan = NULL;
     drop_after(completion);
@@ -269,6 +270,8 @@ bool lane_close(struct lane *lane)
         drop(lane->after[--lane->after_count]);
     free(lane->after);
     lane->after = NULL;
+    if (lane->session->asking.lane == lane)
+        lane->session->asking.lane = NULL;
     while (lane->first) {
         struct completion *completion = lane->first;
         bool over = completion->kind->let_go(completion);
@@ -289,6 +292,13 @@ enum completion_state completion_test(struct completion *completion)
     session_lock(session);
     if (completion->state == COMPLETION_PENDING)
         session_advance(session);
+    if (completion->state == COMPLETION_PENDING && !session->failed) {
+        session_ask(session, completion->lane);
+        if (session->failed) /* by the timeout rule */
+            session_advance(session);
+    }
+    if (completion->state != COMPLETION_PENDING)
+        session_ask_end(session);
     state = completion->state;
     session_unlock(session);
     return state;

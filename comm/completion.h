@@ -19,7 +19,7 @@ enum completion_state { COMPLETION_PENDING, COMPLETION_DONE, COMPLETION_FAILED }
 /* No deadline of the caller's own: the session's timeout rule alone ends the wait. */
 #define DEADLINE_NONE UINT64_MAX
 
-/* Move it if it can move; never blocks. */
+/* Move it if it can move; never blocks.  Whoever asks again and again waits: the session's timeout rule holds. */
 enum completion_state completion_test(struct completion *completion);
 
 /* Wait until done or failed, or until deadline_ns on the monotonic clock.  Spins up to 50 us, then sleeps in growing

@@ -38,6 +38,7 @@ enum status control_open(const struct transport_ops *ops, struct transport *tran
     control->size = ops->size(transport);
     control->start_ns = clock_ns();
     control->changed_ns = control->start_ns;
+    control->awake_ns = control->start_ns;
     control->heard_ns = calloc((size_t)control->size, sizeof *control->heard_ns);
     control->settled_with = calloc((size_t)control->size, sizeof *control->settled_with);
     control->parcel = malloc(sizeof *control->parcel);
@@ -146,6 +147,11 @@ static uint64_t still_ns(const struct control *control, uint64_t now_ns)
     return now_ns > control->changed_ns ? now_ns - control->changed_ns : 0;
 }
 
+static uint64_t awake_ns(const struct control *control, uint64_t now_ns)
+{
+    return now_ns > control->awake_ns ? now_ns - control->awake_ns : 0;
+}
+
 static void send_inquiry(struct control *control, int peer)
 {
     uint32_t id = control->suspicion.inquiry;
@@ -246,6 +252,8 @@ static void look_at_counter(struct control *control)
     bool stalled = now_ns - control->looked_ns > STALL_MS * NS_PER_MS;
 
     control->looked_ns = now_ns;
+    if (stalled)
+        control->awake_ns = now_ns;
     if (control->state->counter == control->counter && !stalled)
         return;
     control->counter = control->state->counter;
@@ -282,7 +290,8 @@ bool control_expired(struct control *control, struct cause *ret)
         return false;
     look_at_counter(control);
     send_inquiry(control, suspicion_step(&control->suspicion, control->state, now_ns));
-    if (!suspicion_expired(&control->suspicion, control->state, still_ns(control, now_ns), now_ns, ret))
+    if (!suspicion_expired(&control->suspicion, control->state, still_ns(control, now_ns), awake_ns(control, now_ns),
+                           now_ns, ret))
         return false;
     ret->reporter = control->rank;
     ret->time_ns = now_ns - control->start_ns;

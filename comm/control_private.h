@@ -23,6 +23,7 @@ struct control {
     uint64_t counter;    /* of state, as last seen */
     uint64_t changed_ns; /* when it was seen to change */
     uint64_t looked_ns;  /* when it was looked at last */
+    uint64_t awake_ns;   /* since when there was no long break between two looks */
     struct suspicion suspicion;
 
     uint64_t told_ns; /* when a line about a wait was told last; 0: never */

@@ -48,6 +48,7 @@ static void *control_main(void *context)
         if (session->stop)
             break;
         session_advance(session);
+        session_ask_end(session);
         record_life(session);
     }
     session_unlock(session);

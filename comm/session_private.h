@@ -33,6 +33,15 @@ struct lane {
     bool active; /* linked in session->active */
 };
 
+/* The wait that the timeout rule judges, however the caller waits: in one call, in many short ones, or by asking. */
+struct asking {
+    const struct lane *lane; /* whose work is waited for; NULL: of none */
+    uint64_t since_ns;       /* nothing has moved since */
+    uint64_t asked_ns;       /* when somebody waited for it or asked last */
+    uint64_t moved;          /* session->moved at since_ns */
+    bool between;            /* two calls: session->wait still tells of it */
+};
+
 struct session {
     const struct transport_ops *ops;
     struct transport *transport;
@@ -56,6 +65,7 @@ struct session {
     struct recorder *recorder; /* NULL without a run_dir; owned */
     struct wait_state wait;    /* what "what do you wait for?" is answered with */
     int waiters;
+    struct asking asking;
     bool starting; /* until the first operation of a group or receipt of a route has ended: startup_timeout_ns holds */
 
     bool failed;
@@ -68,7 +78,7 @@ struct session {
     uint64_t advanced_ns;             /* when session_advance was called last */
     uint64_t polled_ns;               /* when the control channel was looked at last */
     atomic_uint_fast64_t progress_ns; /* when session_progress did something last */
-    uint64_t moved;                   /* grows whenever a message moved */
+    uint64_t moved;                   /* grows whenever a message moved or work ended */
     uint64_t epoch;                   /* of the last route transfer, for a cause */
 
     bool damage_armed; /* a flip or short fault waits for the next frame sent */
@@ -118,6 +128,12 @@ void session_advance(struct session *session);
  * included). */
 enum status session_wait(struct session *session, struct lane *lane, bool (*over)(void *context), void *context,
                          uint64_t deadline_ns, struct error *err);
+
+/* Somebody asks for this lane's pending work without waiting: look at the timeout rule. */
+void session_ask(struct session *session, struct lane *lane);
+
+/* Is the work over that was asked for, or does nobody ask for it any more?  Then this rank does not wait. */
+void session_ask_end(struct session *session);
 
 /* A message moved: a sign of life. */
 static inline void session_moved(struct session *session)

@@ -16,7 +16,9 @@ enum {
     LAST_SLEEP_US = 1000,
     LONG_SLEEP_US = 4000, /* of a wait that has lasted LONG_WAIT times as long: it is late by a 64th at most */
     LONG_WAIT = 64,
-    PATIENCE_MS = 5 /* of a wait, before it looks at the timeout rule */
+    PATIENCE_MS = 5,       /* of a wait, before it looks at the timeout rule */
+    SHORTEST_GAP_MS = 100, /* between two questions of somebody who still waits; a quarter of the timeout, up to */
+    LONGEST_GAP_MS = 2000
 };
 
 /* Say what this rank waits for, to whoever asks: the oldest work of the lane, or what that was ordered after. */
@@ -69,6 +71,76 @@ static enum status lose_patience(struct session *session, struct lane *lane, str
     struct cause cause = {0};
 
     return control_expired(session->control, &cause) ? give_up(session, lane, &cause, err) : STATUS_OK;
+}
+
+/* Has nobody waited or asked for long?  Then this rank does something else. */
+static bool forgotten(const struct session *session, uint64_t now_ns)
+{
+    uint64_t gap_ns = session->options.timeout_ns / 4;
+
+    if (gap_ns < SHORTEST_GAP_MS * NS_PER_MS)
+        gap_ns = SHORTEST_GAP_MS * NS_PER_MS;
+    if (gap_ns > LONGEST_GAP_MS * NS_PER_MS)
+        gap_ns = LONGEST_GAP_MS * NS_PER_MS;
+    return now_ns > session->asking.asked_ns + gap_ns;
+}
+
+/* Somebody waits for the lane now.  Waits in turns keep the first lane until it has no work or nobody asks for it any
+ * more: a rule that went from peer to peer would never run out.  False: it is another's turn. */
+static bool ask(struct session *session, const struct lane *lane, uint64_t now_ns)
+{
+    struct asking *asking = &session->asking;
+    bool free = asking->lane != lane && (!asking->lane || !asking->lane->first);
+
+    if (free || forgotten(session, now_ns))
+        *asking = (struct asking){.lane = lane, .since_ns = now_ns, .moved = session->moved};
+    if (asking->lane != lane)
+        return false;
+    asking->asked_ns = now_ns;
+    if (asking->moved != session->moved) {
+        asking->moved = session->moved;
+        asking->since_ns = now_ns;
+    }
+    return true;
+}
+
+/* One look of whoever waits for the lane at the timeout rule. */
+static enum status judge(struct session *session, struct lane *lane, uint64_t now_ns, struct error *err)
+{
+    uint64_t since_ns;
+
+    if (!ask(session, lane, now_ns))
+        return STATUS_OK;
+    since_ns = session->asking.since_ns;
+    if (now_ns - since_ns >= SPIN_US * NS_PER_US)
+        tell_wait(session, lane, since_ns);
+    if (now_ns - since_ns <= PATIENCE_MS * NS_PER_MS)
+        return STATUS_OK;
+    return lose_patience(session, lane, err);
+}
+
+void session_ask(struct session *session, struct lane *lane)
+{
+    struct error err;
+
+    /* Another thread's wait looks at the rule; what is quarantined has been judged. */
+    if (session->waiters || lane->orphan)
+        return;
+    error_init(&err);
+    (void)judge(session, lane, session->advanced_ns, &err);
+    session->asking.between = session->wait.waiting;
+}
+
+void session_ask_end(struct session *session)
+{
+    struct asking *asking = &session->asking;
+
+    if (session->waiters || !asking->between)
+        return;
+    if (asking->lane && asking->lane->first && !forgotten(session, session->advanced_ns))
+        return;
+    asking->between = false;
+    session->wait.waiting = false;
 }
 
 /* A sleep of a few microseconds takes the kernel fifty: too long while a peer copies what it gets from this rank. */
@@ -128,10 +200,7 @@ static enum status wait_loop(struct session *session, struct lane *lane, bool (*
             since = now;
             sleep_ns = FIRST_SLEEP_US * NS_PER_US;
         }
-        if (now - since >= SPIN_US * NS_PER_US)
-            tell_wait(session, lane, since);
-        if (now - since > PATIENCE_MS * NS_PER_MS)
-            st = lose_patience(session, lane, err);
+        st = judge(session, lane, now, err);
         if (st != STATUS_OK)
             return st;
         session_tell_waiting(session);
@@ -145,11 +214,15 @@ enum status session_wait(struct session *session, struct lane *lane, bool (*over
     enum status st;
 
     session->waiters++;
+    session->asking.between = false;
     tell_wait(session, lane, clock_ns());
     if (!session->failed) /* what it waited for then stays written */
         recorder_state(session->recorder, &session->wait);
     st = wait_loop(session, lane, over, context, deadline_ns, err);
-    if (!--session->waiters)
-        session->wait.waiting = false;
+    if (--session->waiters)
+        return st;
+    /* Whoever did not wait for the end comes back, or is forgotten. */
+    session->asking.between = st == STATUS_TIMEOUT && !session->failed;
+    session->wait.waiting = session->asking.between;
     return st;
 }

@@ -265,11 +265,13 @@ static void compose_alone(const struct suspicion *suspicion, const struct wait_s
 }
 
 bool suspicion_expired(const struct suspicion *suspicion, const struct wait_state *own, uint64_t own_still_ns,
-                       uint64_t now_ns, struct cause *ret)
+                       uint64_t own_awake_ns, uint64_t now_ns, struct cause *ret)
 {
     uint64_t waited_ns = since(own->since_ns, now_ns);
-    uint64_t still_ns = waited_ns < own_still_ns ? waited_ns : own_still_ns;
     bool alone = own->peer < 0 || own->peer == suspicion->self;
+    bool at_us = alone || (suspicion->end == CHAIN_CYCLE && suspicion->cycle_start < 0);
+    uint64_t own_ns = at_us ? own_still_ns : own_awake_ns;
+    uint64_t still_ns = waited_ns < own_ns ? waited_ns : own_ns;
 
     if (still_ns < suspicion->timeout_ns)
         return false;

@@ -46,10 +46,12 @@ int suspicion_step(struct suspicion *suspicion, const struct wait_state *own, ui
 /* An answer has come (heard_ns is up to date).  Returns the next rank to ask, or -1. */
 int suspicion_answer(struct suspicion *suspicion, int rank, const struct answer *answer, uint64_t now_ns);
 
-/* Has everything in the chain stood still for the timeout?  own_still_ns: since our own counter changed.  Fills rank,
- * status and text of ret. */
+/* Has everything in the chain stood still for the timeout?  own_still_ns: since our own counter changed, which counts
+ * where the chain ends at this rank; elsewhere it suffices that our wait has lasted, for whoever asks again and again
+ * may give signs of life meanwhile.  own_awake_ns: since this rank looks without a break.  Fills rank, status and text
+ * of ret. */
 bool suspicion_expired(const struct suspicion *suspicion, const struct wait_state *own, uint64_t own_still_ns,
-                       uint64_t now_ns, struct cause *ret);
+                       uint64_t own_awake_ns, uint64_t now_ns, struct cause *ret);
 
 /* The same chain for a person who waits, before anybody is to blame: "waiting for rank 3, which works (loading), ...".
  * False: the end of the chain is not known yet. */

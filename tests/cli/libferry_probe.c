@@ -346,6 +346,26 @@ static void scene_silent(void)
     after_failure();
 }
 
+/* The same, and the others do not wait: they ask in turns. */
+static void scene_polled(void)
+{
+    struct ferry_completion *completion = NULL;
+    double start = seconds();
+
+    if (sum(group_named("turned"), 10) != FERRY_OK)
+        exit(96);
+    if (ferry_rank(session) == 1)
+        sleep(4);
+    if (ferry_barrier(group_named("turned"), &completion, &error) == FERRY_OK) {
+        while (ferry_test(completion) == FERRY_PENDING && ferry_progress(session, &error) == FERRY_OK &&
+               seconds() - start < 15)
+            usleep(1000);
+        report("first", ferry_wait(completion, 0, &error));
+        ferry_abandon(completion);
+    }
+    after_failure();
+}
+
 /* The other ranks are killed with their session open; one that stays is told. */
 static void scene_sums(void)
 {
@@ -394,9 +414,14 @@ static int own_mpi(int level, const char *topology, const struct ferry_options *
 static const struct scene {
     const char *name;
     void (*run)(void);
-} scenes[] = {
-    {"operations", scene_operations}, {"mistakes", scene_mistakes}, {"deadline", scene_deadline}, {"fail", scene_fail},
-    {"mismatch", scene_mismatch},     {"silent", scene_silent},     {"sums", scene_sums}};
+} scenes[] = {{"operations", scene_operations},
+              {"mistakes", scene_mistakes},
+              {"deadline", scene_deadline},
+              {"fail", scene_fail},
+              {"mismatch", scene_mismatch},
+              {"silent", scene_silent},
+              {"sums", scene_sums},
+              {"polled", scene_polled}};
 
 int main(int argc, char **argv)
 {

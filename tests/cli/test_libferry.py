@@ -241,6 +241,7 @@ def failed(scene, status, pattern, first=None, world=3, arguments=(), within=12.
 failed("fail", "storage", "^storage: rank 1: the tape is torn$")
 failed("mismatch", "mismatch", r"^mismatch: .*turned.*(10.*11|11.*10)")
 failed("silent", "timeout", r"^timeout: .*rank 1\b")
+failed("polled", "timeout", r"^timeout: .*rank 1\b")
 os.mkdir(os.path.join(folder, "runs"))
 failed("sums", "mismatch", r"^mismatch: .*turned.*rank 1\b", arguments=["fault:rank=1,op=9,kind=flip:48",
                                                                       "run_dir:" + os.path.join(folder, "runs")],

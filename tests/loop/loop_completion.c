@@ -200,6 +200,91 @@ START_TEST(a_quarantined_group_refuses_work_until_the_orphan_ends)
 }
 END_TEST
 
+/* How a caller may wait without a call that lasts. */
+enum polling { POLL_TEST, POLL_TEST_AND_PROGRESS, POLL_SHORT_WAITS, POLL_TWO_IN_TURN, POLLINGS };
+
+struct polled {
+    enum polling how;
+    atomic_int ended;
+};
+
+/* Rank 1 never comes; rank 0 asks until it is told. */
+static enum status polling_body(struct rank *self)
+{
+    struct polled *polled = self->context;
+    struct completion *barrier[2] = {NULL};
+    uint64_t start_ns = clock_ns();
+    enum status st = STATUS_OK;
+
+    if (self->rank) {
+        until(&polled->ended);
+        return STATUS_TIMEOUT;
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        EXPECT(group_barrier(session_group(self->session, i + 1), &barrier[i], &self->err) == STATUS_OK);
+    for (int turn = 0; st == STATUS_OK && clock_ns() < start_ns + 20 * NS_PER_S; turn++) {
+        struct completion *asked = barrier[polled->how == POLL_TWO_IN_TURN ? turn % 2 : 0];
+
+        if (polled->how == POLL_SHORT_WAITS)
+            EXPECT(completion_wait(asked, clock_ns() + 10 * NS_PER_MS, &self->err) != STATUS_OK);
+        else
+            EXPECT(completion_test(asked) != COMPLETION_DONE);
+        if (polled->how == POLL_TEST_AND_PROGRESS)
+            session_progress(self->session);
+        clock_sleep_ns(NS_PER_MS);
+        st = session_check(self->session, &self->err);
+    }
+    EXPECT(st == STATUS_TIMEOUT && strstr(self->err.text, "rank 1 has stood still for") != NULL);
+    EXPECT(clock_ns() >= start_ns + NS_PER_S);
+    EXPECT(completion_test(barrier[0]) == COMPLETION_FAILED);
+    for (int i = 0; i < 2; i++)
+        completion_abandon(barrier[i]);
+    atomic_store(&polled->ended, 1);
+    return st;
+}
+
+START_TEST(the_timeout_rule_holds_however_a_caller_waits)
+{
+    struct polled polled = {.how = (enum polling)_i};
+    struct ranks ranks = {.context = &polled, .session = {.timeout_ns = NS_PER_S}};
+
+    run(&ranks, polling_body);
+    ck_assert_int_eq(ranks.rank[0].status, STATUS_TIMEOUT);
+}
+END_TEST
+
+/* Rank 0 asks once and then does something else for too long: it does not pass for one that waits. */
+static enum status asked_once_body(struct rank *self)
+{
+    atomic_int *ended = self->context;
+    struct completion *completion = NULL;
+    enum status st = STATUS_OK;
+
+    EXPECT(group_barrier(session_group(self->session, self->rank ? 1 : 2), &completion, &self->err) == STATUS_OK);
+    if (self->rank) {
+        st = completion_wait(completion, DEADLINE_NONE, &self->err);
+        EXPECT(strstr(self->err.text, "rank 0 has stood still for") != NULL);
+        atomic_store(ended, 1);
+    } else {
+        EXPECT(completion_wait(completion, clock_ns() + 10 * NS_PER_MS, &self->err) == STATUS_TIMEOUT);
+        EXPECT(completion_test(completion) == COMPLETION_PENDING);
+        until(ended);
+        st = STATUS_TIMEOUT;
+    }
+    completion_abandon(completion);
+    return st;
+}
+
+START_TEST(who_has_asked_once_does_not_wait_for_ever)
+{
+    atomic_int ended = 0;
+    struct ranks ranks = {.context = &ended, .session = {.timeout_ns = NS_PER_S}};
+
+    run(&ranks, asked_once_body);
+    ck_assert_int_eq(ranks.rank[1].status, STATUS_LOST);
+}
+END_TEST
+
 /* Loopback, counting what rank 0 submits. */
 static atomic_int native_sends;
 static atomic_int native_receives;
@@ -308,6 +393,8 @@ int main(void)
     tcase_add_test(all, callers_may_release_and_abandon_at_once);
     tcase_add_test(all, a_deadline_tears_nothing_down);
     tcase_add_test(all, a_quarantined_group_refuses_work_until_the_orphan_ends);
+    tcase_add_loop_test(all, the_timeout_rule_holds_however_a_caller_waits, 0, POLLINGS);
+    tcase_add_test(all, who_has_asked_once_does_not_wait_for_ever);
     tcase_add_test(all, after_the_first_failure_nothing_native_is_submitted);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -40,7 +40,7 @@ static int answer(int rank, int waits_for, uint64_t still_ns, uint64_t now_ns)
 static bool expired(uint64_t now_ns, struct cause *cause)
 {
     *cause = (struct cause){0};
-    return suspicion_expired(&suspicion, &own, now_ns - own.since_ns, now_ns, cause);
+    return suspicion_expired(&suspicion, &own, now_ns - own.since_ns, now_ns - own.since_ns, now_ns, cause);
 }
 
 START_TEST(nobody_is_asked_before_a_quarter_of_the_timeout)
@@ -145,6 +145,25 @@ START_TEST(a_cycle_is_its_own_cause)
 }
 END_TEST
 
+/* Signs of life of whoever asks say nothing about the one that is asked, but where the chain comes back to it. */
+START_TEST(who_works_while_it_waits_may_blame_others_but_no_cycle_of_its_own)
+{
+    struct cause cause;
+
+    begin(4 * S, 1);
+    ck_assert_int_eq(suspicion_step(&suspicion, &own, 110 * S), 1);
+    (void)answer(1, -1, 9 * S, 110 * S);
+    ck_assert(suspicion_expired(&suspicion, &own, 0, 10 * S, 110 * S, &cause));
+    ck_assert_int_eq(cause.rank, 1);
+    ck_assert(!suspicion_expired(&suspicion, &own, 0, 3 * S, 110 * S, &cause));
+    begin(4 * S, 1);
+    ck_assert_int_eq(suspicion_step(&suspicion, &own, 110 * S), 1);
+    (void)answer(1, 0, 9 * S, 110 * S);
+    ck_assert(!suspicion_expired(&suspicion, &own, 0, 10 * S, 110 * S, &cause));
+    ck_assert(suspicion_expired(&suspicion, &own, 9 * S, 10 * S, 110 * S, &cause));
+}
+END_TEST
+
 START_TEST(a_late_answer_takes_the_silence_back)
 {
     struct cause cause;
@@ -244,6 +263,7 @@ int main(void)
     tcase_add_test(tests, an_end_that_moves_starts_the_clock_anew);
     tcase_add_test(tests, a_neighbour_that_moves_between_its_waits_is_not_stuck);
     tcase_add_test(tests, a_cycle_is_its_own_cause);
+    tcase_add_test(tests, who_works_while_it_waits_may_blame_others_but_no_cycle_of_its_own);
     tcase_add_test(tests, a_late_answer_takes_the_silence_back);
     tcase_add_test(tests, another_wait_is_another_suspicion);
     tcase_add_test(tests, a_wait_for_nobody_ends_at_ourselves);
