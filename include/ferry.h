@@ -106,9 +106,11 @@ struct ferry_options {
  *
  * Collective over the world; blocks: each phase at most communication.startup_timeout, but for the start of MPI itself,
  * which cannot be bounded from inside.  A rank whose own part fails (a file that cannot be read) still takes part in
- * the consensus, so that all ranks return with the same cause and none is left waiting. topology  path of the file; a
- * workload in it is not looked at.  Borrowed for the call. options   NULL: none. ret       a session for ferry_close;
- * untouched on failure.
+ * the consensus, so that all ranks return with the same cause and none is left waiting.
+ *
+ * topology  path of the file; one with a workload is refused.  Borrowed for the call.
+ * options   NULL: none.
+ * ret       a session for ferry_close; untouched on failure.
  *
  * FERRY_TOPOLOGY     the file is wrong, or the job has another number of ranks
  * FERRY_ENVIRONMENT  ferry-mpi.so or its MPI is missing; the program initialised MPI without MPI_THREAD_MULTIPLE; a
@@ -124,8 +126,8 @@ FERRY_API enum ferry_status ferry_open(const char *topology, const struct ferry_
  *
  * Without a failure: collective over the world; blocks until every rank has come, at most communication.timeout after
  * the last sign of life; MPI is finalised if Ferry initialised it.  After a failure, or when a rank does not come:
- * nothing waits, MPI is not finalised, memory that MPI may still use stays to the end of the process. FERRY_OK, or the
- * session's failure; the session is gone either way. */
+ * nothing waits, MPI is not finalised, memory that MPI may still use stays to the end of the process.
+ * FERRY_OK, or the session's failure; the session is gone either way. */
 FERRY_API enum ferry_status ferry_close(struct ferry_session *session, struct ferry_error *error);
 
 /* World rank, world size, what carries the bytes ("Open MPI v4.1.4, 2 hosts", lent until ferry_close).  Local. */
@@ -179,15 +181,20 @@ FERRY_API size_t ferry_dtype_bytes(enum ferry_dtype dtype);
 FERRY_API const char *ferry_dtype_name(enum ferry_dtype dtype);
 
 /* Allocate, uninitialised, aligned to 64 bytes, with room for a frame's header in front: what is fastest to send.
- * Local.  ret  a tensor for ferry_tensor_release.  FERRY_INVALID (dtype, ndim), FERRY_OVERFLOW, FERRY_NOMEM. */
+ * Local.
+ * ret  a tensor for ferry_tensor_release
+ *
+ * FERRY_INVALID (dtype, ndim), FERRY_OVERFLOW, FERRY_NOMEM. */
 FERRY_API enum ferry_status ferry_tensor_create(enum ferry_dtype dtype, const struct ferry_shape *shape,
                                                 struct ferry_tensor **ret, struct ferry_error *error);
 
 /* The same over memory of the program's own, which is used where it lies.  Local.
- * memory     the elements; aligned to their size; may be NULL where there are none.  Borrowed until the last reference
- * to the tensor has gone: the caller's own, and those of completions.  After a failure, and for completions that were
- * abandoned, that may be the end of the process give_back  told of that moment, once, from whichever thread it is; it
- * must not call libferry.  NULL: nobody is told FERRY_INVALID (dtype, ndim, memory), FERRY_OVERFLOW, FERRY_NOMEM. */
+ * memory     the elements; aligned to their size; may be NULL where there are none.  Borrowed until the last
+ *            reference to the tensor has gone: the caller's own, and those of completions.  After a failure, and for
+ *            completions that were abandoned, that may be the end of the process
+ * give_back  told of that moment, once, from whichever thread it is; it must not call libferry.  NULL: nobody is told
+ *
+ * FERRY_INVALID (dtype, ndim, memory), FERRY_OVERFLOW, FERRY_NOMEM. */
 FERRY_API enum ferry_status ferry_tensor_view(enum ferry_dtype dtype, const struct ferry_shape *shape, void *memory,
                                               void (*give_back)(void *context), void *context,
                                               struct ferry_tensor **ret, struct ferry_error *error);
@@ -217,15 +224,16 @@ enum ferry_state { FERRY_PENDING = 0, FERRY_DONE = 1, FERRY_FAILED = 2 };
 
 #define FERRY_FOREVER UINT64_MAX
 
-/* Move it if it can move; never blocks. */
+/* Move it if it can move; never blocks.  Whoever asks again and again waits, by communication.timeout as ferry_wait
+ * does.  FERRY_FAILED: ferry_wait says why. */
 FERRY_API enum ferry_state ferry_test(struct ferry_completion *completion);
 
 /* Wait until it is done or failed, or for timeout_ns nanoseconds (FERRY_FOREVER: the topology's communication.timeout
  * alone ends the wait).
  * FERRY_OK       done
  * FERRY_TIMEOUT  timeout_ns passed, or the operation is quarantined (communication.on_timeout): still pending, its
- * tensors still retained, nothing torn down otherwise      the session has failed; the completion may still be pending:
- * abandon it */
+ *                tensors still retained, nothing torn down
+ * otherwise      the session has failed; the completion may still be pending: abandon it */
 FERRY_API enum ferry_status ferry_wait(struct ferry_completion *completion, uint64_t timeout_ns,
                                        struct ferry_error *error);
 
@@ -263,7 +271,8 @@ FERRY_API int ferry_group_member(const struct ferry_group *group, int index);
  * FERRY_INVALID    the topology did not select the operation or the dtype, this rank is no member, or shapes, axis,
  *                  counts, tensors break what is said here
  * FERRY_OVERFLOW   a tensor exceeds the group's limits.max_bytes, or counts do not add up in 64 bits
- * FERRY_NOMEM, FERRY_TIMEOUT (an operation of the group is in quarantine), or the session's failure. */
+ * FERRY_TIMEOUT    an operation of the group is in quarantine
+ * FERRY_NOMEM, or the session's failure. */
 
 /* recv = the sum over members of send, elementwise, always in the same order over members (a balanced tree), so that
  * all members and all runs get the same bits.  f16 and bf16 are added in f32 and rounded once; integers wrap; bool is
@@ -323,18 +332,23 @@ FERRY_API int ferry_route_to(const struct ferry_route *route);
 FERRY_API int ferry_route_tensors(const struct ferry_route *route); /* in the bundle */
 
 /* Lent until the bundle is sent or returned; each has the largest extents that the file allows, and takes smaller ones
- * by ferry_tensor_reshape. NULL: no such index. */
+ * by ferry_tensor_reshape.  NULL: no such index. */
 FERRY_API struct ferry_tensor *ferry_bundle_tensor(struct ferry_bundle *bundle, int index);
 
 /* Sender: a free bundle to fill.  Blocks while all of the pool are under way, by the topology's timeout rule.  Lends
- * until ferry_send or ferry_bundle_return.  FERRY_INVALID (this rank is not the sender; every bundle is held by the
- * caller), FERRY_TIMEOUT (quarantined), or the session's failure. */
+ * until ferry_send or ferry_bundle_return.
+ *
+ * FERRY_INVALID  this rank is not the sender, or the caller holds every bundle
+ * FERRY_TIMEOUT  the route is quarantined
+ * otherwise      the session's failure */
 FERRY_API enum ferry_status ferry_acquire(struct ferry_route *route, struct ferry_bundle **ret,
                                           struct ferry_error *error);
 
 /* Sender: post the bundle with its tensors' present shapes.  Takes bundle.  step is carried and compared; it must not
- * fall.  FERRY_INVALID (a shape is not what the file says: the first is named), FERRY_NOMEM, or the session's failure.
- */
+ * fall.
+ *
+ * FERRY_INVALID  a shape is not what the file says: the first is named
+ * FERRY_NOMEM, or the session's failure. */
 FERRY_API enum ferry_status ferry_send(struct ferry_route *route, struct ferry_bundle *bundle, uint64_t step,
                                        struct ferry_completion **ret, struct ferry_error *error);
 
@@ -349,7 +363,10 @@ typedef enum ferry_status ferry_describe(void *context, struct ferry_tensor *des
  * shapes    [tensors of the route]: those expected; copied.  NULL: as the file says, where it leaves no extent open
  * describe  NULL, or asked for shapes 1 and up; shapes may then be NULL.  context is borrowed until completion
  * step      what the sender's must be; FERRY_ANY_STEP: whatever comes, as long as it does not fall
- * FERRY_INVALID (this rank is not the receiver, shapes), FERRY_NOMEM, FERRY_TIMEOUT, or the session's failure. */
+ *
+ * FERRY_INVALID  this rank is not the receiver, or shapes are not what the file says
+ * FERRY_TIMEOUT  the route is quarantined
+ * FERRY_NOMEM, or the session's failure. */
 #define FERRY_ANY_STEP UINT64_MAX
 FERRY_API enum ferry_status ferry_receive(struct ferry_route *route, const struct ferry_shape *shapes,
                                           ferry_describe *describe, void *context, uint64_t step,

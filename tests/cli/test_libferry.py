@@ -60,6 +60,9 @@ declared = {name for name in named if "FERRY_API" in re.search(
 tally.check(declared == {name for name in exported if name.startswith("ferry_")},
             "every function of ferry.h is exported, and nothing that it does not name",
             str(declared.symmetric_difference(exported)))
+joined = re.findall(r"^ \* \S.*[^/ ] +(?:(?:FERRY_[A-Z]+|otherwise|options|ret|give_back) {2,}\S).*$",
+                    open(header, encoding="utf-8").read(), re.MULTILINE)
+tally.check(not joined, "each result and argument in ferry.h's lists has a line of its own", "\n".join(joined))
 
 
 def flags():
