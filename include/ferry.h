@@ -65,11 +65,13 @@ enum ferry_status {
     FERRY_UNSUPPORTED = 9, /* well formed, but not built (said by name) */
     FERRY_MISMATCH = 10,   /* ranks disagree: topology, signature, frame */
     FERRY_CORRUPT = 11,    /* bytes that contradict themselves */
-    FERRY_TIMEOUT = 12,    /* a deadline passed; buffers may still be in use */
+    FERRY_TIMEOUT = 12,    /* the caller's deadline passed, or work is quarantined; buffers may still be in use */
     FERRY_LOST = 13,       /* a peer died, or the session was torn down */
     FERRY_STORAGE = 14,    /* a file could not be read or written */
     FERRY_TRANSPORT = 15,  /* MPI refused an operation */
-    FERRY_STOPPED = 16     /* not returned by libferry */
+    FERRY_STOPPED = 16,    /* not returned by libferry */
+    FERRY_STUCK = 17       /* a rank was silent or stood still for the topology's timeout: the session has ended.  Named
+                            * "timeout", with its exit code */
 };
 
 enum { FERRY_ERROR_BYTES = 2048 };
@@ -117,7 +119,8 @@ struct ferry_options {
  *                    variable of launch.require_env is not set
  * FERRY_UNSUPPORTED  a transport or backend that is not built
  * FERRY_MISMATCH     ranks were told different things: the key and the ranks are named
- * FERRY_STORAGE, FERRY_USAGE, FERRY_INVALID (options), FERRY_OVERFLOW, FERRY_NOMEM, FERRY_TIMEOUT, FERRY_LOST */
+ * FERRY_STORAGE, FERRY_USAGE, FERRY_INVALID (options), FERRY_OVERFLOW, FERRY_NOMEM, FERRY_STUCK, FERRY_LOST,
+ * FERRY_TIMEOUT (the start of MPI) */
 FERRY_API enum ferry_status ferry_open(const char *topology, const struct ferry_options *options,
                                        struct ferry_session **ret, struct ferry_error *error);
 

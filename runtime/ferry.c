@@ -32,15 +32,24 @@ SAME(FERRY_STORAGE, STATUS_STORAGE);
 SAME(FERRY_TRANSPORT, STATUS_TRANSPORT);
 SAME(FERRY_STOPPED, STATUS_STOPPED);
 _Static_assert(FERRY_STOPPED + 1 == (int)STATUS_COUNT, "every status has a name in ferry.h");
+_Static_assert(FERRY_STUCK == (int)STATUS_COUNT, "a status of libferry's own comes after them");
+
+/* A caller's deadline tears nothing down, the session's does: in this interface they are two. */
+enum status ferry_status_own(enum ferry_status status)
+{
+    if (status == FERRY_STUCK)
+        return STATUS_TIMEOUT;
+    return status >= FERRY_OK && status <= FERRY_STOPPED ? (enum status)status : STATUS_INTERNAL;
+}
 
 const char *ferry_status_name(enum ferry_status status)
 {
-    return status_name((enum status)status);
+    return status_name(ferry_status_own(status));
 }
 
 int ferry_exit_code(enum ferry_status status)
 {
-    return status_exit_code((enum status)status);
+    return status_exit_code(ferry_status_own(status));
 }
 
 const char *ferry_version(void)
@@ -52,18 +61,21 @@ enum ferry_status ferry_result(struct ferry_session *session, enum status st, co
                                struct ferry_error *error)
 {
     struct error cause = *err;
+    enum ferry_status status = (enum ferry_status)st;
     bool speak = true;
 
     if (st == STATUS_OK)
         return FERRY_OK;
-    if (session && session->session && session_check(session->session, NULL) != STATUS_OK)
+    if (session && session->session && session_check(session->session, NULL) != STATUS_OK) {
         st = session_settle(session->session, &cause, &speak);
+        status = st == STATUS_TIMEOUT ? FERRY_STUCK : (enum ferry_status)st;
+    }
     if (error) {
-        error->status = (enum ferry_status)st;
+        error->status = status;
         error->speak = speak;
         (void)snprintf(error->text, sizeof error->text, "%s", cause.text);
     }
-    return (enum ferry_status)st;
+    return status;
 }
 
 static enum status read_faults(struct ferry_session *session, const struct ferry_options *options, struct error *err)
@@ -318,9 +330,9 @@ void ferry_phase(struct ferry_session *session, const char *phase)
 
 void ferry_fail(struct ferry_session *session, enum ferry_status status, const char *why)
 {
-    enum status st = status > FERRY_OK && status <= FERRY_STOPPED ? (enum status)status : STATUS_INTERNAL;
+    enum status st = ferry_status_own(status);
 
-    session_fail(session->session, st, why);
+    session_fail(session->session, st == STATUS_OK ? STATUS_INTERNAL : st, why);
 }
 
 /* A name that is none, with the nearest of those that are. */

@@ -54,6 +54,9 @@ struct ferry_session {
 enum ferry_status ferry_result(struct ferry_session *session, enum status st, const struct error *err,
                                struct ferry_error *error);
 
+/* Ours for a status of the interface; STATUS_INTERNAL for a number that is none. */
+enum status ferry_status_own(enum ferry_status status);
+
 /* One operation that is being posted. */
 struct posting {
     struct ferry_session *session;

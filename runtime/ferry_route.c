@@ -59,8 +59,7 @@ static enum status describe(void *context, const struct tensor *description, str
 
     if (status == FERRY_OK)
         return STATUS_OK;
-    return error_set(err, status > FERRY_OK && status <= FERRY_STOPPED ? (enum status)status : STATUS_INTERNAL, "%s",
-                     error.text);
+    return error_set(err, ferry_status_own(status), "%s", error.text);
 }
 
 /* The shapes of a bundle whose every extent is fixed. */

@@ -361,6 +361,8 @@ static void scene_polled(void)
                seconds() - start < 15)
             usleep(1000);
         report("first", ferry_wait(completion, 0, &error));
+        say("stuck %d", error.status == FERRY_STUCK && ferry_wait(completion, 1000000, &error) == FERRY_STUCK &&
+                            ferry_exit_code(FERRY_STUCK) == ferry_exit_code(FERRY_TIMEOUT));
         ferry_abandon(completion);
     }
     after_failure();

@@ -217,13 +217,16 @@ tally.check(result.code == 0 and len(lines(result, 0)) == 3 and lines(result, 0)
             "a caller's deadline leaves the work under way", result.summary())
 
 
-def failed(scene, status, pattern, first=None, world=3, arguments=(), within=12.0, name=None):
+def failed(scene, status, pattern, first=None, world=3, arguments=(), within=12.0, name=None, needed=None):
     """Every rank's calls end with one cause; one rank is told to speak; closing does not hang."""
     result = run([probe, scene, topology(world)] + list(arguments), world)
     wrong, sentences, speakers = [], set(), set()
     for rank in range(world):
         said = lines(result, rank)
-        causes = [re.fullmatch(r"(\w+): (\w+), speak ([01]): (.*)", line) for line in said if not line.startswith("at")]
+        causes = [re.fullmatch(r"(\w+): (\w+), speak ([01]): (.*)", line) for line in said
+                  if not line.startswith(("at", "stuck"))]
+        if needed and needed.get(rank) not in said + [None]:
+            wrong.append("rank %d does not say %s" % (rank, needed[rank]))
         wrong += ["rank %d says %s" % (rank, said)] if not causes or None in causes else []
         for cause in filter(None, causes):
             sentences.add(cause.group(2) + ": " + cause.group(4))
@@ -244,7 +247,7 @@ def failed(scene, status, pattern, first=None, world=3, arguments=(), within=12.
 failed("fail", "storage", "^storage: rank 1: the tape is torn$")
 failed("mismatch", "mismatch", r"^mismatch: .*turned.*(10.*11|11.*10)")
 failed("silent", "timeout", r"^timeout: .*rank 1\b")
-failed("polled", "timeout", r"^timeout: .*rank 1\b")
+failed("polled", "timeout", r"^timeout: .*rank 1\b", needed={0: "stuck 1", 2: "stuck 1"})
 os.mkdir(os.path.join(folder, "runs"))
 failed("sums", "mismatch", r"^mismatch: .*turned.*rank 1\b", arguments=["fault:rank=1,op=9,kind=flip:48",
                                                                       "run_dir:" + os.path.join(folder, "runs")],
