@@ -204,11 +204,9 @@ static void met(struct completion *completion)
 {
     struct session *session = completion->session;
 
-    if (!session->starting || completion->lane->id == session->world_spec.id || completion->kind->posted ||
-        completion->local)
+    if (completion->lane->id == session->world_spec.id || completion->kind->posted || completion->local)
         return;
-    session->starting = false;
-    control_set_timeout(session->control, session->options.timeout_ns);
+    session_end_start(session);
 }
 
 /* What torn-down work ends with.  A timeout would look like a deadline of the caller's, which tears nothing down. */

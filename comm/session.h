@@ -26,7 +26,7 @@ struct fault; /* comm/fault.h */
 struct session_options {
     uint64_t timeout_ns;         /* a silent or stuck peer while a rank waits */
     uint64_t startup_timeout_ns; /* the same, until the first operation of a group or receipt of a route has ended:
-                                  * consensus, building, loading */
+                                  * consensus, building, loading; session_started ends it earlier */
     enum on_timeout on_timeout;
     enum checks checks;
     bool payload_integrity;     /* checksum every payload */
@@ -76,6 +76,9 @@ enum status session_consensus(struct session *session, const struct manifest *ma
  * STATUS_OVERFLOW (id above the transport's tags), STATUS_INVALID, STATUS_NOMEM. */
 enum status session_build(struct session *session, const struct group_spec *groups, size_t group_count,
                           const struct route_spec *routes, size_t route_count, struct error *err);
+
+/* There is no loading to come: from now on timeout_ns holds.  Local. */
+void session_started(struct session *session);
 
 /* Lend the group or route with this id, NULL: none.  Until session_close. */
 struct group *session_group(struct session *session, uint32_t id);

@@ -231,6 +231,21 @@ enum status session_build(struct session *session, const struct group_spec *grou
     return st;
 }
 
+void session_end_start(struct session *session)
+{
+    if (!session->starting)
+        return;
+    session->starting = false;
+    control_set_timeout(session->control, session->options.timeout_ns);
+}
+
+void session_started(struct session *session)
+{
+    session_lock(session);
+    session_end_start(session);
+    session_unlock(session);
+}
+
 static bool idle(void *context)
 {
     return executors_idle(context);

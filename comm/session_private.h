@@ -122,6 +122,9 @@ enum status session_failed(struct session *session, struct error *err);
 /* Serve the control channel and step every active lane once.  Never blocks. */
 void session_advance(struct session *session);
 
+/* Start-up is over: timeout_ns holds. */
+void session_end_start(struct session *session);
+
 /* Wait until over(context) is true: spins up to 50 us, then sleeps in growing steps up to 1 ms without the lock.
  * What is told to whoever asks is the oldest work of the lane (NULL: nothing in particular).
  * STATUS_OK, STATUS_TIMEOUT (deadline_ns passed, or quarantine), or the session's failure (the timeout rule

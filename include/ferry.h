@@ -108,7 +108,8 @@ struct ferry_options {
  *
  * Collective over the world; blocks: each phase at most communication.startup_timeout, but for the start of MPI itself,
  * which cannot be bounded from inside.  A rank whose own part fails (a file that cannot be read) still takes part in
- * the consensus, so that all ranks return with the same cause and none is left waiting.
+ * the consensus, so that all ranks return with the same cause and none is left waiting.  From its return on
+ * communication.timeout holds: a rank that loads for longer before its first operation calls ferry_progress meanwhile.
  *
  * topology  path of the file; one with a workload is refused.  Borrowed for the call.
  * options   NULL: none.

@@ -247,7 +247,9 @@ enum ferry_status ferry_open(const char *topology, const struct ferry_options *o
         st = agree(session, ops, topology, prepared, &why, &err);
     if (st == STATUS_OK) {
         st = build(session, &err);
-        if (st != STATUS_OK)
+        if (st == STATUS_OK)
+            session_started(session->session);
+        else
             session_fail(session->session, st, err.text);
     }
     if (st != STATUS_OK) {
