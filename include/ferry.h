@@ -26,8 +26,9 @@
  *     Nothing was posted; the session goes on.  Where the peers wait for what could not be posted, say so: ferry_fail.
  *   - of the session: every rank's next call fails with the same status and sentence.  The call that meets the failure
  *     first takes up to about 3 s, in which the ranks that are left agree on the cause; later ones fail at once.
- * No call ends the process.  A broken rule of memory (a pending completion released, a bundle returned twice) is a
- * mistake of the program: it prints the rule and calls abort().
+ * A NULL where ferry.h allows none is FERRY_INVALID, with the argument's name.  No call ends the process.  A broken
+ * rule of memory (a pending completion released, a bundle returned twice) is a mistake of the program: it prints the
+ * rule and calls abort().
  *
  * Threads.  Calls may come from any thread; a handle is used by one at a time.  libferry keeps one thread of its own,
  * which answers other ranks while the program computes.

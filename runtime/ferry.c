@@ -78,6 +78,17 @@ enum ferry_status ferry_result(struct ferry_session *session, enum status st, co
     return status;
 }
 
+enum ferry_status ferry_given(const struct named *named, struct ferry_error *error)
+{
+    struct error err = {0};
+
+    while (named->name && named->value)
+        named++;
+    if (!named->name)
+        return FERRY_OK;
+    return ferry_result(NULL, error_set(&err, STATUS_INVALID, "%s is NULL", named->name), &err, error);
+}
+
 static enum status read_faults(struct ferry_session *session, const struct ferry_options *options, struct error *err)
 {
     enum status st = STATUS_OK;
@@ -118,6 +129,11 @@ static enum status prepare(struct ferry_session *session, const char *path, cons
     if (options->size != sizeof *options)
         return error_set(err, STATUS_INVALID, "options of %zu bytes, this libferry (%s) has %zu: set size to sizeof",
                          options->size, FERRY_VERSION, sizeof *options);
+    if (!path || (options->set_count && !options->set) || (options->fault_count && !options->fault))
+        return error_set(err, STATUS_INVALID, "%s is NULL",
+                         !path                                 ? "topology"
+                         : options->set_count && !options->set ? "options' set"
+                                                               : "options' fault");
     st = read_faults(session, options, err);
     if (st == STATUS_OK)
         st = load_topology(session, path, options, err);
@@ -241,7 +257,7 @@ enum ferry_status ferry_open(const char *topology, const struct ferry_options *o
         return ferry_result(NULL, error_set(&err, STATUS_NOMEM, "a session"), &err, error);
     }
     options = options ? options : &none;
-    prepared = prepare(session, topology, options, &why);
+    prepared = ret ? prepare(session, topology, options, &why) : error_set(&why, STATUS_INVALID, "ret is NULL");
     st = start(session, options, &ops, &err);
     if (st == STATUS_OK)
         st = agree(session, ops, topology, prepared, &why, &err);
@@ -309,7 +325,7 @@ static int find_axis(const char *name)
 
 int ferry_coordinate(const struct ferry_session *session, const char *axis)
 {
-    int found = find_axis(axis);
+    int found = axis ? find_axis(axis) : AXIS_COUNT;
 
     if (found == AXIS_COUNT)
         return -1;
@@ -320,7 +336,10 @@ int ferry_coordinate(const struct ferry_session *session, const char *axis)
 enum ferry_status ferry_progress(struct ferry_session *session, struct ferry_error *error)
 {
     struct error err = {0};
+    enum ferry_status given = GIVEN(error, NAMED(session));
 
+    if (given != FERRY_OK)
+        return given;
     session_progress(session->session);
     return ferry_result(session, session_check(session->session, &err), &err, error);
 }
@@ -351,12 +370,17 @@ static enum status unknown(const char *what, const char *name, const char *const
 enum ferry_status ferry_find_group(struct ferry_session *session, const char *name, struct ferry_group **ret,
                                    struct ferry_error *error)
 {
-    const struct plan *plan = session->plan;
-    const char **names = calloc(plan->group_count + 1, sizeof *names);
+    const struct plan *plan = NULL;
+    const char **names = NULL;
     struct error err = {0};
     enum status st = STATUS_OK;
     size_t found = 0;
+    enum ferry_status given = GIVEN(error, NAMED(session), NAMED(name), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
+    plan = session->plan;
+    names = calloc(plan->group_count + 1, sizeof *names);
     while (found < plan->group_count && strcmp(plan->groups[found].name, name) != 0)
         found++;
     for (size_t i = 0; names && i < plan->group_count; i++)
@@ -372,12 +396,17 @@ enum ferry_status ferry_find_group(struct ferry_session *session, const char *na
 enum ferry_status ferry_find_route(struct ferry_session *session, const char *name, struct ferry_route **ret,
                                    struct ferry_error *error)
 {
-    const struct plan *plan = session->plan;
-    const char **names = calloc(plan->route_count + 1, sizeof *names);
+    const struct plan *plan = NULL;
+    const char **names = NULL;
     struct error err = {0};
     enum status st = STATUS_OK;
     size_t found = 0;
+    enum ferry_status given = GIVEN(error, NAMED(session), NAMED(name), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
+    plan = session->plan;
+    names = calloc(plan->route_count + 1, sizeof *names);
     while (found < plan->route_count && strcmp(plan->routes[found].name, name) != 0)
         found++;
     for (size_t i = 0; names && i < plan->route_count; i++)
@@ -393,16 +422,19 @@ enum ferry_status ferry_find_route(struct ferry_session *session, const char *na
 enum ferry_status ferry_find_line(struct ferry_session *session, const char *axis, struct ferry_group **ret,
                                   struct ferry_error *error)
 {
-    const uint32_t lines[AXIS_COUNT] = {
-        [AXIS_DATA] = session->rank.data_group,
-        [AXIS_PIPELINE] = session->rank.pipeline_group,
-        [AXIS_TENSOR] = session->rank.tensor_group,
-        [AXIS_EXPERT] = session->rank.expert_group,
-    };
-    int found = find_axis(axis);
+    uint32_t lines[AXIS_COUNT] = {0};
     struct error err = {0};
     enum status st = STATUS_OK;
+    int found;
+    enum ferry_status given = GIVEN(error, NAMED(session), NAMED(axis), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
+    lines[AXIS_DATA] = session->rank.data_group;
+    lines[AXIS_PIPELINE] = session->rank.pipeline_group;
+    lines[AXIS_TENSOR] = session->rank.tensor_group;
+    lines[AXIS_EXPERT] = session->rank.expert_group;
+    found = find_axis(axis);
     if (found == AXIS_COUNT)
         st = error_set(&err, STATUS_INVALID, "%s is no axis: data, pipeline, tensor or expert", axis);
     else if (!lines[found])

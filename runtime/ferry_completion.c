@@ -31,7 +31,7 @@ enum ferry_status posting_end(struct posting *posting, struct ferry_completion *
 
 enum ferry_state ferry_test(struct ferry_completion *completion)
 {
-    return (enum ferry_state)completion_test(completion->completion);
+    return !completion ? FERRY_FAILED : (enum ferry_state)completion_test(completion->completion);
 }
 
 static uint64_t deadline_after(uint64_t timeout_ns)
@@ -44,8 +44,12 @@ static uint64_t deadline_after(uint64_t timeout_ns)
 enum ferry_status ferry_wait(struct ferry_completion *completion, uint64_t timeout_ns, struct ferry_error *error)
 {
     struct error err = {0};
-    enum status st = completion_wait(completion->completion, deadline_after(timeout_ns), &err);
+    enum status st;
+    enum ferry_status given = GIVEN(error, NAMED(completion));
 
+    if (given != FERRY_OK)
+        return given;
+    st = completion_wait(completion->completion, deadline_after(timeout_ns), &err);
     return ferry_result(completion->session, st, &err, error);
 }
 

@@ -32,7 +32,10 @@ enum ferry_status ferry_all_reduce_sum(struct ferry_group *group, struct ferry_t
                                        struct ferry_completion **ret, struct ferry_error *error)
 {
     struct posting p;
+    enum ferry_status given = GIVEN(error, NAMED(group), NAMED(send), NAMED(recv), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
     if (posting_begin(&p, group->session))
         p.status = group_all_reduce_sum(group->group, own(send), own(recv), &p.completion->completion, &p.err);
     return posting_end(&p, ret, error);
@@ -42,7 +45,10 @@ enum ferry_status ferry_all_gather_even(struct ferry_group *group, struct ferry_
                                         int axis, struct ferry_completion **ret, struct ferry_error *error)
 {
     struct posting p;
+    enum ferry_status given = GIVEN(error, NAMED(group), NAMED(send), NAMED(recv), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
     if (posting_begin(&p, group->session))
         p.status = group_all_gather_even(group->group, own(send), own(recv), axis, &p.completion->completion, &p.err);
     return posting_end(&p, ret, error);
@@ -53,7 +59,10 @@ enum ferry_status ferry_all_gather_uneven(struct ferry_group *group, struct ferr
                                           struct ferry_completion **ret, struct ferry_error *error)
 {
     struct posting p;
+    enum ferry_status given = GIVEN(error, NAMED(group), NAMED(send), NAMED(recv), NAMED(counts), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
     if (posting_begin(&p, group->session))
         p.status = group_all_gather_uneven(group->group, own(send), own(recv), axis, counts, &p.completion->completion,
                                            &p.err);
@@ -66,7 +75,11 @@ enum ferry_status ferry_variable_all_to_all(struct ferry_group *group, struct fe
                                             struct ferry_error *error)
 {
     struct posting p;
+    enum ferry_status given =
+        GIVEN(error, NAMED(group), NAMED(send), NAMED(recv), NAMED(send_counts), NAMED(recv_counts), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
     if (posting_begin(&p, group->session))
         p.status = group_variable_all_to_all(group->group, own(send), own(recv), axis, send_counts, recv_counts,
                                              &p.completion->completion, &p.err);
@@ -77,7 +90,10 @@ enum ferry_status ferry_broadcast(struct ferry_group *group, struct ferry_tensor
                                   struct ferry_completion **ret, struct ferry_error *error)
 {
     struct posting p;
+    enum ferry_status given = GIVEN(error, NAMED(group), NAMED(tensor), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
     if (posting_begin(&p, group->session))
         p.status = group_broadcast(group->group, own(tensor), root, &p.completion->completion, &p.err);
     return posting_end(&p, ret, error);
@@ -86,7 +102,10 @@ enum ferry_status ferry_broadcast(struct ferry_group *group, struct ferry_tensor
 enum ferry_status ferry_barrier(struct ferry_group *group, struct ferry_completion **ret, struct ferry_error *error)
 {
     struct posting p;
+    enum ferry_status given = GIVEN(error, NAMED(group), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
     if (posting_begin(&p, group->session))
         p.status = group_barrier(group->group, &p.completion->completion, &p.err);
     return posting_end(&p, ret, error);
@@ -96,7 +115,10 @@ enum ferry_status ferry_failure_agreement(struct ferry_group *group, uint32_t fl
                                           struct ferry_error *error)
 {
     struct posting p;
+    enum ferry_status given = GIVEN(error, NAMED(group), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
     if (posting_begin(&p, group->session))
         p.status = group_failure_agreement(group->group, flags, &p.completion->completion, &p.err);
     return posting_end(&p, ret, error);

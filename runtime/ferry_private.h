@@ -54,6 +54,20 @@ struct ferry_session {
 enum ferry_status ferry_result(struct ferry_session *session, enum status st, const struct error *err,
                                struct ferry_error *error);
 
+/* An argument that must not be NULL, by the name that ferry.h gives it. */
+struct named {
+    const char *name;
+    const void *value;
+};
+#define NAMED(argument)                                                                                                \
+    {                                                                                                                  \
+#argument, argument                                                                                            \
+    }
+#define GIVEN(error, ...) ferry_given((const struct named[]){__VA_ARGS__, {0}}, error)
+
+/* FERRY_OK, or FERRY_INVALID with the first that is NULL. */
+enum ferry_status ferry_given(const struct named *named, struct ferry_error *error);
+
 /* Ours for a status of the interface; STATUS_INTERNAL for a number that is none. */
 enum status ferry_status_own(enum ferry_status status);
 

@@ -27,14 +27,18 @@ struct ferry_tensor *ferry_bundle_tensor(struct ferry_bundle *bundle, int index)
 {
     struct bundle *own = (struct bundle *)bundle;
 
-    return index >= 0 && index < own->count ? (struct ferry_tensor *)own->tensor[index] : NULL;
+    return own && index >= 0 && index < own->count ? (struct ferry_tensor *)own->tensor[index] : NULL;
 }
 
 enum ferry_status ferry_acquire(struct ferry_route *route, struct ferry_bundle **ret, struct ferry_error *error)
 {
     struct error err = {0};
-    enum status st = route_acquire(route->route, (struct bundle **)ret, &err);
+    enum status st;
+    enum ferry_status given = GIVEN(error, NAMED(route), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
+    st = route_acquire(route->route, (struct bundle **)ret, &err);
     return ferry_result(route->session, st, &err, error);
 }
 
@@ -42,7 +46,10 @@ enum ferry_status ferry_send(struct ferry_route *route, struct ferry_bundle *bun
                              struct ferry_completion **ret, struct ferry_error *error)
 {
     struct posting p;
+    enum ferry_status given = GIVEN(error, NAMED(route), NAMED(bundle), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
     if (posting_begin(&p, route->session))
         p.status = route_send(route->route, (struct bundle *)bundle, step, &p.completion->completion, &p.err);
     return posting_end(&p, ret, error);
@@ -88,7 +95,10 @@ enum ferry_status ferry_receive(struct ferry_route *route, const struct ferry_sh
     struct shape fixed[ROUTE_MAX_TENSORS] = {{0}};
     const struct shape *expected = (const struct shape *)shapes;
     struct posting p;
+    enum ferry_status given = GIVEN(error, NAMED(route), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
     if (!posting_begin(&p, route->session))
         return posting_end(&p, ret, error);
     p.completion->describe = describe_by;
@@ -110,5 +120,6 @@ struct ferry_bundle *ferry_take(struct ferry_completion *completion, uint64_t *r
 
 void ferry_bundle_return(struct ferry_route *route, struct ferry_bundle *bundle)
 {
-    route_return(route->route, (struct bundle *)bundle);
+    if (bundle)
+        route_return(route->route, (struct bundle *)bundle);
 }

@@ -38,7 +38,10 @@ enum ferry_status ferry_tensor_create(enum ferry_dtype dtype, const struct ferry
                                       struct ferry_tensor **ret, struct ferry_error *error)
 {
     struct error err = {0};
+    enum ferry_status given = GIVEN(error, NAMED(shape), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
     return ferry_result(NULL, tensor_create((enum dtype)dtype, shape_of(shape), (struct tensor **)ret, &err), &err,
                         error);
 }
@@ -48,9 +51,12 @@ enum ferry_status ferry_tensor_view(enum ferry_dtype dtype, const struct ferry_s
                                     struct ferry_error *error)
 {
     struct error err = {0};
-    enum status st =
-        tensor_view((enum dtype)dtype, shape_of(shape), memory, give_back, context, (struct tensor **)ret, &err);
+    enum status st;
+    enum ferry_status given = GIVEN(error, NAMED(shape), NAMED(ret));
 
+    if (given != FERRY_OK)
+        return given;
+    st = tensor_view((enum dtype)dtype, shape_of(shape), memory, give_back, context, (struct tensor **)ret, &err);
     return ferry_result(NULL, st, &err, error);
 }
 
@@ -58,8 +64,12 @@ enum ferry_status ferry_tensor_reshape(struct ferry_tensor *tensor, enum ferry_d
                                        const struct ferry_shape *shape, struct ferry_error *error)
 {
     struct error err = {0};
-    enum status st = tensor_reshape((struct tensor *)tensor, (enum dtype)dtype, shape_of(shape), &err);
+    enum status st;
+    enum ferry_status given = GIVEN(error, NAMED(tensor), NAMED(shape));
 
+    if (given != FERRY_OK)
+        return given;
+    st = tensor_reshape((struct tensor *)tensor, (enum dtype)dtype, shape_of(shape), &err);
     return ferry_result(NULL, st, &err, error);
 }
 

@@ -259,6 +259,47 @@ static void scene_operations(void)
 
 /* ---- errors of a call: the session goes on ---- */
 
+/* Each is refused by name, the last says how many were not. */
+static void nulls(struct ferry_group *group, struct ferry_tensor *tensor)
+{
+    struct ferry_completion *completion = NULL;
+    struct ferry_group *found = NULL;
+    struct ferry_shape shape = {1, {1}};
+    enum ferry_status got[] = {
+        ferry_find_group(NULL, "turned", &found, NULL),
+        ferry_find_group(session, NULL, &found, NULL),
+        ferry_find_group(session, "turned", NULL, NULL),
+        ferry_find_line(session, NULL, &found, NULL),
+        ferry_find_route(session, NULL, NULL, NULL),
+        ferry_progress(NULL, NULL),
+        ferry_tensor_create(FERRY_F32, NULL, &tensor, NULL),
+        ferry_tensor_create(FERRY_F32, &shape, NULL, NULL),
+        ferry_tensor_view(FERRY_F32, NULL, NULL, NULL, NULL, &tensor, NULL),
+        ferry_tensor_reshape(NULL, FERRY_F32, &shape, NULL),
+        ferry_tensor_reshape(tensor, FERRY_F32, NULL, NULL),
+        ferry_all_reduce_sum(NULL, tensor, tensor, &completion, NULL),
+        ferry_all_reduce_sum(group, NULL, tensor, &completion, NULL),
+        ferry_all_reduce_sum(group, tensor, NULL, &completion, NULL),
+        ferry_all_gather_even(group, tensor, NULL, 0, &completion, NULL),
+        ferry_all_gather_uneven(group, tensor, tensor, 0, NULL, &completion, NULL),
+        ferry_variable_all_to_all(group, tensor, tensor, 0, NULL, NULL, &completion, NULL),
+        ferry_broadcast(group, NULL, 0, &completion, NULL),
+        ferry_barrier(group, NULL, NULL),
+        ferry_failure_agreement(NULL, 0, &completion, NULL),
+        ferry_acquire(NULL, NULL, NULL),
+        ferry_send(NULL, NULL, 0, &completion, NULL),
+        ferry_receive(NULL, NULL, NULL, NULL, 0, &completion, NULL),
+        ferry_wait(NULL, 0, NULL),
+        ferry_finish(NULL, NULL),
+    };
+    int wrong = ferry_coordinate(session, NULL) != -1;
+
+    for (size_t i = 0; i < sizeof got / sizeof *got; i++)
+        wrong += got[i] != FERRY_INVALID;
+    report("counts", ferry_all_gather_uneven(group, tensor, tensor, 0, NULL, &completion, &error));
+    say("nulls: %d taken", wrong);
+}
+
 static void scene_mistakes(void)
 {
     struct ferry_group *group = group_named("turned"), *narrow = group_named("narrow"), *none = NULL;
@@ -278,6 +319,7 @@ static void scene_mistakes(void)
            ferry_tensor_view(FERRY_F32, &(struct ferry_shape){1, {1}}, memory + 1, NULL, NULL, &tensor, &error));
     report("huge", ferry_tensor_create(FERRY_F32, &(struct ferry_shape){2, {UINT64_MAX, 2}}, &tensor, &error));
     report("sum", sum(group, 10));
+    nulls(group, tensor);
     ferry_tensor_release(tensor);
 }
 

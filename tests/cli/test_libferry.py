@@ -205,7 +205,8 @@ for number, (what, pattern) in enumerate([
         ("dtype", "invalid argument, speak 1: group narrow: f32 was not selected for it"),
         ("root", "invalid argument, speak 1: group turned: root 99 among 2 members"),
         ("view", "invalid argument, speak 1: .*f32 wants addresses that are multiples of 4"),
-        ("huge", "over a limit, .*"), ("sum", "ok")]):
+        ("huge", "over a limit, .*"), ("sum", "ok"), ("counts", "invalid argument, speak 1: counts is NULL"),
+        ("nulls", "0 taken")]):
     tally.check(number < len(told) and re.fullmatch("%s: %s" % (what, pattern), told[number]),
                 "a mistake is an error of its call alone: " + what, result.summary())
 tally.check(result.code == 0 and re.search("rank 1 is not a member of group narrow", "\n".join(lines(result, 1))),
