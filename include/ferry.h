@@ -35,8 +35,9 @@
  *
  * MPI.  ferry_open initialises MPI unless the program did, and works on a duplicate of its world.  A program that has
  * initialised MPI must have MPI_THREAD_MULTIPLE; where Ferry initialises it the program makes no call of MPI while a
- * session is open.  After a failure MPI_Finalize can hang for ever: it is not called, and the program must not call it;
- * leave with an exit code other than 0 (ferry_exit_code). */
+ * session is open, and can open one session only, since MPI starts once in a process.  After a failure MPI_Finalize can
+ * hang for ever: it is not called, and the program must not call it; leave with an exit code other than 0
+ * (ferry_exit_code). */
 #ifndef FERRY_H
 #define FERRY_H
 

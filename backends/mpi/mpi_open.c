@@ -35,7 +35,10 @@ static enum status check_program(struct error *err)
 
     (void)MPI_Finalized(&finalized);
     if (finalized)
-        return error_set(err, STATUS_ENVIRONMENT, "the program has already called MPI_Finalize");
+        return error_set(
+            err, STATUS_ENVIRONMENT,
+            "MPI was finalised in this process, by the program or by the end of a session that had initialised "
+            "it: without an MPI of its own a process can open one session only");
     (void)MPI_Query_thread(&level);
     if (level < MPI_THREAD_MULTIPLE)
         return error_set(err, STATUS_ENVIRONMENT,

@@ -484,6 +484,11 @@ int main(int argc, char **argv)
         return own_mpi(MPI_THREAD_SERIALIZED, argv[2], &options);
     if (!strcmp(argv[1], "multiple"))
         return own_mpi(MPI_THREAD_MULTIPLE, argv[2], &options);
+    if (!strcmp(argv[1], "twice")) {
+        open_and_sum(argv[2], &options);
+        open_and_sum(argv[2], &options);
+        return 0;
+    }
     if (!strcmp(argv[1], "size"))
         options.size = 3;
     status = ferry_open(argv[2], &options, &session, &error);

@@ -287,6 +287,10 @@ tally.check(result.code == 0 and len(re.findall(
     "open: environment, speak 1: the program initialised MPI with MPI_THREAD_SERIALIZED: .*MPI_THREAD_MULTIPLE",
     result.out)) == 2 and result.out.count("own MPI has 2 ranks") == 2,
             "a program whose MPI lacks MPI_THREAD_MULTIPLE is refused by name and goes on", result.summary())
+result = run([probe, "twice", topology(2)], 2)
+tally.check(result.code == 0 and result.out.count("close: ok") == 2 and len(re.findall(
+    "open: environment, .*: MPI was finalised in this process, .* can open one session only", result.out)) == 2,
+            "a second session without an MPI of the program's own is refused by name", result.summary())
 result = run([probe, "multiple", topology(2)], 2)
 tally.check(result.code == 0 and result.out.count("sum: ok") == 4 and result.out.count("close: ok") == 4 and
             result.out.count("own MPI has 2 ranks") == 2,
