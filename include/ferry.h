@@ -152,7 +152,8 @@ FERRY_API enum ferry_status ferry_progress(struct ferry_session *session, struct
 FERRY_API void ferry_phase(struct ferry_session *session, const char *phase);
 
 /* This rank cannot go on: end the session on every rank with this status and sentence.  The first failure wins.  Local,
- * does not block; the calls that follow return the cause. */
+ * does not block; the calls that follow return the cause.  Control characters in why become spaces; a status that is no
+ * failure becomes FERRY_INTERNAL, and the sentence says so. */
 FERRY_API void ferry_fail(struct ferry_session *session, enum ferry_status status, const char *why);
 
 /* ---- tensors ------------------------------------------------------------------------------------------- */

@@ -89,6 +89,15 @@ enum ferry_status ferry_given(const struct named *named, struct ferry_error *err
     return ferry_result(NULL, error_set(&err, STATUS_INVALID, "%s is NULL", named->name), &err, error);
 }
 
+void ferry_line(char *line, size_t line_bytes, const char *text)
+{
+    (void)snprintf(line, line_bytes, "%s", text && *text ? text : "no reason is given");
+    for (char *at = line; *at; at++) {
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
+            *at = ' ';
+    }
+}
+
 static enum status read_faults(struct ferry_session *session, const struct ferry_options *options, struct error *err)
 {
     enum status st = STATUS_OK;
@@ -352,8 +361,18 @@ void ferry_phase(struct ferry_session *session, const char *phase)
 void ferry_fail(struct ferry_session *session, enum ferry_status status, const char *why)
 {
     enum status st = ferry_status_own(status);
+    char line[FERRY_ERROR_BYTES];
+    char text[FERRY_ERROR_BYTES + 64];
 
-    session_fail(session->session, st == STATUS_OK ? STATUS_INTERNAL : st, why);
+    if (!session)
+        return;
+    ferry_line(line, sizeof line, why);
+    if (st == STATUS_OK || (st == STATUS_INTERNAL && status != FERRY_INTERNAL)) {
+        (void)snprintf(text, sizeof text, "ferry_fail with status %d, which is no failure: %s", (int)status, line);
+        session_fail(session->session, STATUS_INTERNAL, text);
+    } else {
+        session_fail(session->session, st, line);
+    }
 }
 
 /* A name that is none, with the nearest of those that are. */

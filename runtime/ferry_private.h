@@ -68,6 +68,9 @@ struct named {
 /* FERRY_OK, or FERRY_INVALID with the first that is NULL. */
 enum ferry_status ferry_given(const struct named *named, struct ferry_error *error);
 
+/* The program's sentence on one line; says so where there is none (NULL or empty). */
+void ferry_line(char *line, size_t line_bytes, const char *text);
+
 /* Ours for a status of the interface; STATUS_INTERNAL for a number that is none. */
 enum status ferry_status_own(enum ferry_status status);
 

@@ -371,6 +371,22 @@ static void scene_fail(void)
     after_failure();
 }
 
+static void scene_careless(void)
+{
+    (void)sum(group_named("turned"), 10);
+    if (ferry_rank(session) == 1)
+        ferry_fail(session, FERRY_OK, "two\nlines\t\033[1m");
+    after_failure();
+}
+
+static void scene_silent_fail(void)
+{
+    (void)sum(group_named("turned"), 10);
+    if (ferry_rank(session) == 1)
+        ferry_fail(session, FERRY_STORAGE, NULL);
+    after_failure();
+}
+
 static void scene_mismatch(void)
 {
     report("first", sum(group_named("turned"), ferry_rank(session) == 1 ? 11 : 10));
@@ -463,7 +479,9 @@ static const struct scene {
               {"mismatch", scene_mismatch},
               {"silent", scene_silent},
               {"sums", scene_sums},
-              {"polled", scene_polled}};
+              {"polled", scene_polled},
+              {"careless", scene_careless},
+              {"reasonless", scene_silent_fail}};
 
 int main(int argc, char **argv)
 {

@@ -246,6 +246,8 @@ def failed(scene, status, pattern, first=None, world=3, arguments=(), within=12.
 
 
 failed("fail", "storage", "^storage: rank 1: the tape is torn$")
+failed("careless", "internal", r"^internal: rank 1: ferry_fail with status 0, which is no failure: two lines  \[1m$")
+failed("reasonless", "storage", r"^storage: rank 1: no reason is given$")
 failed("mismatch", "mismatch", r"^mismatch: .*turned.*(10.*11|11.*10)")
 failed("silent", "timeout", r"^timeout: .*rank 1\b")
 failed("polled", "timeout", r"^timeout: .*rank 1\b", needed={0: "stuck 1", 2: "stuck 1"})
