@@ -99,6 +99,17 @@ static enum status save_plot(const struct bench_run *run, struct error *err)
     return st;
 }
 
+/* Before hours of measuring, not after them.  What was there stays until there is something new. */
+static enum status try_plot(const struct bench_run *run, struct error *err)
+{
+    const char *path = run->options.svg;
+    FILE *file = fopen(path, "a");
+
+    if (!file || fclose(file) != 0)
+        return error_set(err, STATUS_STORAGE, "--svg %s: %s", path, strerror(errno));
+    return STATUS_OK;
+}
+
 static enum status describe(void *context, struct transport *transport, struct error *err)
 {
     struct bench_run *run = context;
@@ -114,6 +125,8 @@ static enum status run_bench(void *context, const struct job_view *view, struct 
     enum status st = bench_targets_build(&run->options, view, &run->targets, err);
 
     run->view = view;
+    if (st == STATUS_OK && run->options.svg && session_rank(view->session) == 0)
+        st = try_plot(run, err);
     if (st == STATUS_OK)
         st = session_alone(view->session, describe, run, err);
     if (st == STATUS_OK)

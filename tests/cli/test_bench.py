@@ -161,6 +161,7 @@ def test_refusals(tally, folder):
         failure(tally, "refuses " + name, result, "usage", re.escape(words), within=20.0)
     result = running.mpirun(2, ["bench", path, "--sizes", "64", "--svg", os.path.join(folder, "no", "such.svg")])
     failure(tally, "a plot that cannot be written", result, "storage", "no/such.svg: No such file", within=20.0)
+    tally.check("all_reduce_sum" not in result.out, "nothing is measured for such a plot", result.summary())
     result = running.mpirun(3, ["bench", path, "--sizes", "64"])
     failure(tally, "more ranks than the topology has", result, "topology", "mpirun -n 2 ferry bench", within=20.0)
 
