@@ -354,7 +354,8 @@ FERRY_API enum ferry_status ferry_acquire(struct ferry_route *route, struct ferr
 /* Sender: post the bundle with its tensors' present shapes.  Takes bundle.  step is carried and compared; it must not
  * fall.
  *
- * FERRY_INVALID  a shape is not what the file says: the first is named
+ * FERRY_INVALID  a shape is not what the file says: the first is named; or step is less than the one before.  bundle
+ *                is still the caller's
  * FERRY_NOMEM, or the session's failure. */
 FERRY_API enum ferry_status ferry_send(struct ferry_route *route, struct ferry_bundle *bundle, uint64_t step,
                                        struct ferry_completion **ret, struct ferry_error *error);

@@ -220,7 +220,7 @@ static enum status build(struct ferry_session *session, struct error *err)
     for (size_t i = 0; i < plan->group_count && st == STATUS_OK; i++)
         session->groups[i] = (struct ferry_group){session, session_group(session->session, plan->groups[i].id)};
     for (size_t i = 0; i < plan->route_count && st == STATUS_OK; i++)
-        session->routes[i] = (struct ferry_route){session, session_route(session->session, plan->routes[i].id)};
+        session->routes[i] = (struct ferry_route){session, session_route(session->session, plan->routes[i].id), 0};
     return st;
 }
 

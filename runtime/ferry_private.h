@@ -25,6 +25,7 @@ struct ferry_group {
 struct ferry_route {
     struct ferry_session *session;
     struct route *route;
+    uint64_t step; /* of the last transfer sent */
 };
 
 struct ferry_completion {

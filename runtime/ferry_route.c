@@ -1,4 +1,6 @@
 /* libferry's routes: comm's, each receipt with a completion that can ask the program for shapes. */
+#include <inttypes.h>
+
 #include "runtime/ferry_private.h"
 
 _Static_assert(FERRY_ANY_STEP == EPOCH_ANY, "any step is any epoch");
@@ -50,8 +52,16 @@ enum ferry_status ferry_send(struct ferry_route *route, struct ferry_bundle *bun
 
     if (given != FERRY_OK)
         return given;
-    if (posting_begin(&p, route->session))
+    if (!posting_begin(&p, route->session))
+        return posting_end(&p, ret, error);
+    if (step < route->step)
+        p.status =
+            error_set(&p.err, STATUS_INVALID, "route %s: step %" PRIu64 " after step %" PRIu64 ": steps do not fall",
+                      route_spec(route->route)->name, step, route->step);
+    else
         p.status = route_send(route->route, (struct bundle *)bundle, step, &p.completion->completion, &p.err);
+    if (p.status == STATUS_OK)
+        route->step = step;
     return posting_end(&p, ret, error);
 }
 

@@ -222,7 +222,13 @@ static long check_route(void)
             ((float *)ferry_tensor_data(ferry_bundle_tensor(bundle, 0)))[k] = (float)k / 4;
         for (uint32_t k = 0; k < ROWS; k++)
             ((uint32_t *)ferry_tensor_data(ferry_bundle_tensor(bundle, 1)))[k] = 7 * k;
-        return ferry_send(route, bundle, 9, &completion, &error) || ferry_finish(completion, &error) ? -1 : 0;
+        if (ferry_send(route, bundle, 9, &completion, &error) || ferry_finish(completion, &error) ||
+            ferry_acquire(route, &bundle, &error))
+            return -1;
+        wrong = ferry_send(route, bundle, 8, &completion, &error) != FERRY_INVALID ||
+                !strstr(error.text, "step 8 after step 9");
+        ferry_bundle_return(route, bundle);
+        return wrong;
     }
     if (ferry_rank(session) != ferry_route_to(route))
         return 0;
