@@ -62,7 +62,7 @@ def faults_of(line):
 
 def check_lines(tally, name, result, ranks, sizes, repeats=5):
     """Schema and arithmetic of every line; each size once for each operation and kind of checks."""
-    if not success(tally, name + " ends well", result):
+    if not success(tally, name + " ends well", result, within=240.0):  # on a busy machine, sanitized
         return []
     lines = [json.loads(line) for line in result.out.splitlines()]
     wrong = ["%s in %s" % (fault, line) for line in lines for fault in faults_of(line)]
@@ -81,7 +81,7 @@ def test_groups(tally, folder):
                                   routes=[{"name": "there", "from": 1, "to": 0,
                                            "bundle": [{"role": "x", "dtype": "f32", "shape": [4]}]}])
     svg = os.path.join(folder, "pair.svg")
-    result = running.mpirun(2, ["bench", path, "--json", "--sizes", "64..16K", "--svg", svg])
+    result = running.mpirun(2, ["bench", path, "--json", "--sizes", "64..16K", "--svg", svg], timeout=240)
     lines = check_lines(tally, "two ranks", result, 2, [64, 256, 1024, 4096, 16384])
     by = {}
     for line in lines:
@@ -111,13 +111,13 @@ def test_groups(tally, folder):
 def test_small_and_odd(tally, folder):
     """One rank, three ranks; a dtype that MPI cannot add; only what was selected."""
     one = running.write_topology(folder, "bench-one", world=1)
-    result = running.mpirun(1, ["bench", one, "--json", "--sizes", "4K", "--repeats", "7"])
+    result = running.mpirun(1, ["bench", one, "--json", "--sizes", "4K", "--repeats", "7"], timeout=240)
     lines = check_lines(tally, "one rank", result, 1, [4096], repeats=7)
     tally.check(all(l["bus_gb_per_s"] == 0 for l in lines if l["operation"] in AXIS + ["all_reduce_sum"]),
                 "alone nothing crosses a link", "")
     three = running.write_topology(folder, "bench-three", world=3, groups=[
         {"name": "halves", "members": [2, 0], "operations": ["all_reduce_sum", "barrier"], "dtypes": ["bf16"]}])
-    result = running.mpirun(3, ["bench", three, "--json", "--sizes", "1000..4000"])
+    result = running.mpirun(3, ["bench", three, "--json", "--sizes", "1000..4000"], timeout=240)
     lines = check_lines(tally, "three ranks", result, 3, [])
     halves = [line for line in lines if line["target"] == "halves"]
     tally.check({line["operation"] for line in halves} == {"all_reduce_sum", "barrier"}, "only what is selected",
@@ -131,8 +131,9 @@ def test_small_and_odd(tally, folder):
 
 def test_table(tally, folder):
     path = running.write_topology(folder, "bench-table", world=2)
-    result = running.mpirun(2, ["bench", path, "--sizes", "256..1K", "--operation", "broadcast", "--target", "world/0"])
-    success(tally, "a table", result)
+    result = running.mpirun(2, ["bench", path, "--sizes", "256..1K", "--operation", "broadcast", "--target", "world/0"],
+                            timeout=240)
+    success(tally, "a table", result, within=240.0)
     rows = [line.split() for line in result.out.splitlines() if line.startswith("broadcast")]
     tally.check([row[2] for row in rows] == ["256", "1024"] and all(row[-1] == "MPI_Bcast" for row in rows),
                 "a row for each size with MPI's call", result.out)

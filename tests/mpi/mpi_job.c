@@ -165,7 +165,7 @@ static enum status sum(struct job *job, struct tensor *tensor, struct error *err
 
 static enum status steps(struct job *job, struct error *err)
 {
-    int members[MAX_RANKS];
+    static int members[MAX_RANKS]; /* lent to the session until it is closed */
     struct group_spec world = {.id = 1,
                                .name = "world/0",
                                .size = session_size(job->session),
