@@ -34,7 +34,9 @@ static void spawn(struct child *child, int (*body)(void))
         /* Check's own handlers would pass these on to the test. */
         (void)signal(SIGTERM, SIG_DFL);
         (void)signal(SIGINT, SIG_DFL);
-        (void)signal(SIGHUP, SIG_DFL); /* under nohup it would stay ignored */
+        /* nohup and shells without job control leave these ignored. */
+        (void)signal(SIGHUP, SIG_DFL);
+        (void)signal(SIGQUIT, SIG_DFL);
         (void)dup2(ends[1], STDERR_FILENO);
         (void)close(ends[0]);
         (void)close(ends[1]);
