@@ -28,7 +28,7 @@ SHARED = "/mnt"  # in the room: memory that every host sees
 ROOM = "HOSTS_PY_ROOM"
 SKIP = 77
 LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launch")
-TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux", "mount": "mount",
+TOOLS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux", "mount": "mount",
          "sshd": "openssh-server", "ssh": "openssh-client", "ssh-keygen": "openssh-client"}
 UNSHARE = ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
@@ -54,6 +54,7 @@ def obstacle():
     if os.geteuid() != 0:
         return "making network namespaces and starting sshd needs root"
     script = ("mount -t tmpfs none %s && ip link add bridge9 type bridge && ip link add cable9 type veth peer name eth9"
+              " && tc qdisc add dev cable9 root tbf rate 1mbit burst 8kb latency 100ms && ip tuntap add tap9 mode tap"
               % SHARED)
     tried = subprocess.run([*UNSHARE, "sh", "-c", script], capture_output=True, text=True, check=False)
     if tried.returncode:
