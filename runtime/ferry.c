@@ -277,7 +277,7 @@ enum ferry_status ferry_open(const char *topology, const struct ferry_options *o
         else
             session_fail(session->session, st, err.text);
     }
-    if (st != STATUS_OK) {
+    if (st != STATUS_OK || !ret) { /* without ret the ranks have not agreed */
         enum ferry_status status = ferry_result(session, st, &err, error);
 
         discard(session);
