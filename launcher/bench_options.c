@@ -119,9 +119,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
     switch (key) {
     case KEY_SET:
-        if (options->run.set_count == RUN_MAX_SETS)
-            argp_error(state, "more than %d overrides", RUN_MAX_SETS);
-        options->run.set[options->run.set_count++] = text;
+        run_options_set(&options->run, text, state);
         return 0;
     case KEY_JSON:
         options->run.json = options->run.quiet = true;

@@ -67,26 +67,13 @@ static const char doc[] =
     "Exit codes: 0 everything passed, 2 usage, 3 topology, 4 model, 5 environment, 6 mismatch or damaged bytes, "
     "7 timeout, 8 a rank died, 9 storage.";
 
-static void parse_fault(const char *text, struct run_options *options, struct argp_state *state)
-{
-    struct error err = {0};
-
-    if (options->fault_count == RUN_MAX_FAULTS)
-        argp_error(state, "more than %d faults", RUN_MAX_FAULTS);
-    if (fault_parse(text, &options->fault[options->fault_count], &err) != STATUS_OK)
-        argp_error(state, "--fault %s: %s", text, err.text);
-    options->fault_count++;
-}
-
 static error_t parse(int key, char *text, struct argp_state *state)
 {
     struct run_options *options = state->input;
 
     switch (key) {
     case KEY_SET:
-        if (options->set_count == RUN_MAX_SETS)
-            argp_error(state, "more than %d overrides", RUN_MAX_SETS);
-        options->set[options->set_count++] = text;
+        run_options_set(options, text, state);
         return 0;
     case KEY_JSON:
         options->json = options->quiet = true;
@@ -95,7 +82,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         options->quiet = true;
         return 0;
     case KEY_FAULT:
-        parse_fault(text, options, state);
+        run_options_fault(options, text, state);
         return 0;
     case ARGP_KEY_ARG:
         options_take_path(state, "topology", text, &options->topology);

@@ -49,7 +49,14 @@ static error_t parse_top(const char *text, struct run_options *options, struct a
     return 0;
 }
 
-static error_t parse_fault(const char *text, struct run_options *options, struct argp_state *state)
+void run_options_set(struct run_options *options, const char *text, struct argp_state *state)
+{
+    if (options->set_count == RUN_MAX_SETS)
+        argp_error(state, "more than %d overrides", RUN_MAX_SETS);
+    options->set[options->set_count++] = text;
+}
+
+void run_options_fault(struct run_options *options, const char *text, struct argp_state *state)
 {
     struct error err = {0};
 
@@ -58,7 +65,6 @@ static error_t parse_fault(const char *text, struct run_options *options, struct
     if (fault_parse(text, &options->fault[options->fault_count], &err) != STATUS_OK)
         argp_error(state, "--fault %s: %s", text, err.text);
     options->fault_count++;
-    return 0;
 }
 
 static error_t parse(int key, char *text, struct argp_state *state)
@@ -67,9 +73,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
     switch (key) {
     case KEY_SET:
-        if (options->set_count == RUN_MAX_SETS)
-            argp_error(state, "more than %d overrides", RUN_MAX_SETS);
-        options->set[options->set_count++] = text;
+        run_options_set(options, text, state);
         return 0;
     case KEY_JSON:
         options->json = true;
@@ -83,7 +87,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case KEY_TOP:
         return parse_top(text, options, state);
     case KEY_FAULT:
-        return parse_fault(text, options, state);
+        run_options_fault(options, text, state);
+        return 0;
     case ARGP_KEY_ARG:
         options_take_path(state, "topology", text, &options->topology);
         return 0;

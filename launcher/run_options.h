@@ -22,6 +22,13 @@ struct run_options {
     uint32_t top_logits;
 };
 
+struct argp_state;
+
+/* --set KEY=VALUE and --fault TEXT, the same in run, check and bench.  What is wrong ends the parsing as argp_error
+ * does. */
+void run_options_set(struct run_options *options, const char *text, struct argp_state *state);
+void run_options_fault(struct run_options *options, const char *text, struct argp_state *state);
+
 /* Parse argv (argv[0] is "run").  Prints help or a usage error itself.
  * Returns -1 to go on, else the process's exit code. */
 int run_options_parse(int argc, char **argv, struct run_options *ret);
