@@ -1,4 +1,4 @@
-/* The order is DESIGN's arrow: topology, plan, consensus, groups and routes, weights, generation, close.
+/* The order of everything: topology, plan, consensus, groups and routes, weights, generation, close.
  *
  * Everything local is done before the consensus and its failure carried into it, so that no rank ever leaves alone
  * while others wait for it.  After the consensus a failure poisons the session and is settled there. */
@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +22,6 @@
 #include "launcher/job_private.h"
 #include "launcher/keeper.h"
 #include "launcher/printer.h"
-#include "launcher/summary.h"
 #include "launcher/watchdog.h"
 #include "runtime/compute.h"
 #include "runtime/facts.h"
@@ -48,7 +46,7 @@ static void limit_stop(struct job *job, uint64_t limit_ns)
         keeper_set_limit(job->keeper, limit_ns);
 }
 
-static void enter(struct job *job, const char *phase)
+void job_enter(struct job *job, const char *phase)
 {
     limit_stop(job, startup_timeout(job));
     watchdog_arm(job->watchdog, clock_ns() + startup_timeout(job) + LEAVE_NS, phase, "communication.startup_timeout");
@@ -225,7 +223,7 @@ static enum status start_transport(struct job *job, struct error *err)
             options.interface = job->topology->communication.interface.value;
         options.timeout_ns = job->topology->communication.timeout_ns.value;
     }
-    enter(job, "MPI start");
+    job_enter(job, "MPI start");
     answer_roll_call(job);
     st = job->ops->open(&options, &job->transport, err);
     if (st == STATUS_OK)
@@ -263,7 +261,7 @@ static enum status read_prompts(struct job *job, struct error *err)
 {
     enum status st;
 
-    enter(job, "reading the prompts"); /* standard input may never end */
+    job_enter(job, "reading the prompts"); /* standard input may never end */
     st = tokenizer_open(job->checkpoint, &job->tokenizer, err);
     if (st == STATUS_OK)
         st = prompts_read(job->topology, job->checkpoint, job->tokenizer, job->plan->context, &job->prompts, err);
@@ -377,7 +375,7 @@ static enum status agree(struct job *job, struct error *err)
     st = open_session(job, err);
     if (st != STATUS_OK)
         return st;
-    enter(job, "consensus");
+    job_enter(job, "consensus");
     return consensus(job, err);
 }
 
@@ -399,179 +397,11 @@ static void print_notes(const struct job *job)
     }
 }
 
-/* Threads per rank: what the topology says, else this rank's share of the cores that it may run on. */
-static int choose_threads(const struct job *job)
-{
-    int ranks = job->starter.local_size > 0 ? job->starter.local_size : 1;
-    int share = starter_cores(sched_getaffinity) / ranks;
-
-    if (!job->topology->placement.threads.automatic)
-        return (int)job->topology->placement.threads.value;
-    return share > 1 ? share : 1;
-}
-
-static void progress(void *session)
-{
-    session_progress(session);
-}
-
-static enum status open_compute(struct job *job, struct error *err)
-{
-    static const char *const word[] = {"auto", "plain", "avx2", "avx512"};
-    struct compute_options options = {
-        .simd = word[job->topology->compute.simd.value],
-        .progress = progress,
-        .progress_context = job->session,
-    };
-
-    options.threads = job->threads = choose_threads(job);
-    return cpu_compute.open(&options, &job->compute, err);
-}
-
-static enum status load(struct job *job, struct error *err)
-{
-    uint64_t start = clock_ns();
-    enum status st = session_build(job->session, job->plan->groups, job->plan->group_count, job->plan->routes,
-                                   job->plan->route_count, err);
-
-    enter(job, "loading");
-    if (st == STATUS_OK)
-        st = open_compute(job, err);
-    if (st == STATUS_OK)
-        st = weights_load(job->checkpoint, job->plan, &job->rank, &job->weights, err);
-    job->load_ns = clock_ns() - start;
-    if (st == STATUS_OK)
-        st = prompts_share(&job->prompts, session_group(job->session, job->rank.world_group), job->plan->context,
-                           job->plan->model->vocab_size, err);
-    return st;
-}
-
-/* No more of the best logits than there are. */
-static uint32_t top_logits(const struct job *job)
-{
-    uint64_t vocab = job->plan->model->vocab_size;
-
-    return job->options->top_logits < vocab ? job->options->top_logits : (uint32_t)vocab;
-}
-
-static enum status create_printer(struct job *job, struct error *err)
-{
-    const struct printer_options options = {
-        .prompts = &job->prompts,
-        .tokenizer = job->tokenizer,
-        .json = job->options->json,
-        .digest = job->options->logits_digest,
-        .top = top_logits(job),
-    };
-
-    return job->rank.rank == 0 ? printer_create(&options, &job->printer, err) : STATUS_OK;
-}
-
-static struct generate_options generation_options(const struct job *job)
-{
-    const struct topology_generate *g = &job->topology->workload.generate;
-
-    return (struct generate_options){
-        .plan = job->plan,
-        .rank = &job->rank,
-        .session = job->session,
-        .weights = job->weights,
-        .ops = &cpu_compute,
-        .compute = job->compute,
-        .prompts = &job->prompts,
-        .sampling = {(float)g->sampling.temperature.value, (uint32_t)g->sampling.top_k.value,
-                     (float)g->sampling.top_p.value, g->sampling.seed.value},
-        .max_new_tokens = (uint32_t)g->max_new_tokens.value,
-        .prompt_chunk = g->prompt_chunk.automatic ? job->plan->wave_rows : (uint32_t)g->prompt_chunk.value,
-        .ignore_eos = g->ignore_eos.value,
-        .digest = job->options->logits_digest,
-        .top = top_logits(job),
-        .emit = printer_emit,
-        .emit_context = job->printer,
-    };
-}
-
-static struct summary own_summary(const struct job *job, const struct generate_stats *stats)
-{
-    struct session_counters counters = session_counters(job->session);
-
-    return (struct summary){
-        .elapsed_ns = stats->elapsed_ns,
-        .compute_ns = stats->compute_ns,
-        .wait_ns = stats->wait_ns,
-        .steps = stats->steps,
-        .waves = stats->waves,
-        .rows = stats->rows,
-        .cache_bytes = stats->cache_bytes,
-        .owned_bytes = job->weights->owned_bytes,
-        .replica_bytes = job->rank.replica_bytes,
-        .read_bytes = checkpoint_bytes_read(job->checkpoint),
-        .resident_bytes = checkpoint_bytes_resident(job->checkpoint),
-        .load_ns = job->load_ns,
-        .frames_checked = counters.frames_checked,
-        .frames_sent = counters.frames_sent,
-        .bytes_sent = counters.bytes_sent,
-        .bytes_received = counters.bytes_received,
-    };
-}
-
-static enum status report(struct job *job, const struct generate_stats *stats, struct error *err)
-{
-    const struct summary mine = own_summary(job, stats);
-    struct summary *all = calloc((size_t)job->plan->mesh.world, sizeof *all);
-    enum status st;
-
-    if (!all)
-        return error_set(err, STATUS_NOMEM, "the summary of %d ranks", job->plan->mesh.world);
-    st = summary_gather(&mine, session_group(job->session, job->rank.world_group), all, err);
-    if (st == STATUS_OK && job->printer && !job->options->quiet) {
-        struct printer_totals printed = printer_totals(job->printer);
-        const struct summary_totals totals = {
-            .tokens = printed.tokens,
-            .prompt_tokens = printed.prompt_tokens,
-            .first_token_ns = printed.first_token_ns,
-            .transport = job->ops->name,
-            .simd = cpu_compute.simd(job->compute),
-            .threads = job->threads,
-        };
-        struct text text = {0};
-
-        summary_text(job->plan, all, &totals, &text);
-        (void)fwrite(text_string(&text), 1, text.length, stderr);
-        text_done(&text);
-    }
-    free(all);
-    return st;
-}
-
 /* From here on the session's timeout rule holds. */
-static void begin(struct job *job)
+void job_begin(struct job *job)
 {
     watchdog_disarm(job->watchdog);
     limit_stop(job, job->topology->communication.timeout_ns.value);
-}
-
-static enum status generate(struct job *job, struct error *err)
-{
-    struct generate_options options;
-    struct generate_stats stats = {0};
-    enum status st = load(job, err);
-
-    if (st == STATUS_OK)
-        st = create_printer(job, err);
-    if (st != STATUS_OK)
-        return st;
-    options = generation_options(job);
-    st = generation_create(&options, &job->generation, err);
-    begin(job);
-    if (st == STATUS_OK && job->printer)
-        printer_start(job->printer);
-    if (st == STATUS_OK)
-        st = generation_run(job->generation, &stats, err);
-    if (st == STATUS_OK && job->printer)
-        st = printer_check(job->printer, err);
-    job->incomplete = stats.aborted > 0;
-    return st == STATUS_OK ? report(job, &stats, err) : st;
 }
 
 /* What the job is there for, between the consensus and the close. */
@@ -585,13 +415,13 @@ static enum status work(struct job *job, struct error *err)
                                   .checkpoint = job->checkpoint,
                                   .transport = job->about,
                                   .plugin = job->plugin,
-                                  .threads = choose_threads(job),
+                                  .threads = job_threads(job),
                                   .watchdog = job->watchdog};
 
-    enter(job, "building");
+    job_enter(job, "building");
     if (!job->task)
-        return generate(job, err);
-    begin(job);
+        return job_generate(job, err);
+    job_begin(job);
     return job->task->run(job->task->context, &view, err);
 }
 
@@ -643,7 +473,7 @@ static enum status run(struct job *job, struct error *err)
         st = work(job, err);
     if (st == STATUS_OK) {
         tell_failures(job);
-        enter(job, "closing");
+        job_enter(job, "closing");
         st = session_close(job->session, true, err);
     }
     if (st == STATUS_OK)

@@ -1,4 +1,4 @@
-/* The inside of a job, for job.c. */
+/* The inside of a job, for job.c and job_generation.c. */
 #ifndef LAUNCHER_JOB_PRIVATE_H
 #define LAUNCHER_JOB_PRIVATE_H
 
@@ -59,5 +59,18 @@ struct job {
     struct generation *generation;
     struct printer *printer;
 };
+
+/* A phase begins, by this name in causes and for the doctor.  Local. */
+void job_enter(struct job *job, const char *phase);
+
+/* From here on the session's timeout rule holds, startup_timeout no more.  Local. */
+void job_begin(struct job *job);
+
+/* Threads of this rank: what the topology says, else its share of the cores that it may run on; at least 1. */
+int job_threads(const struct job *job);
+
+/* Build groups and routes, load, generate, gather the summary, which rank 0 prints.  Collective over the world; blocks
+ * by the session's timeout rule.  Every status of session_build, weights_load and generation_run. */
+enum status job_generate(struct job *job, struct error *err);
 
 #endif

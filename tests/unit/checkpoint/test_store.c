@@ -223,7 +223,7 @@ static struct store *open_shards(int limit)
     return store;
 }
 
-/* SYSTEMS' case: with a limit of four, a fifth is refused while four are leased. */
+/* With a limit of four, a fifth is refused while four are leased. */
 START_TEST(leased_files_stay_and_a_fifth_is_refused)
 {
     struct store *store = open_shards(4);
