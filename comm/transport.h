@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/memory.h"
 #include "base/status.h"
 
 enum { CONTROL_BYTES = 512 };
@@ -16,7 +17,9 @@ enum { CONTROL_BYTES = 512 };
 /* What on_timeout: abort can do: give the buffers back alone, or only end the job. */
 enum teardown { TEARDOWN_NATIVE, TEARDOWN_JOB };
 
-struct raw_ops; /* comm/raw.h */
+struct raw_ops;    /* comm/raw.h */
+struct native_ops; /* comm/native.h */
+struct transport_ops;
 struct transport;
 struct work;    /* one posted send or receive */
 struct message; /* one matched incoming message, not yet received */
@@ -26,6 +29,39 @@ struct transport_options {
     uint64_t startup_timeout_ns;
     uint64_t timeout_ns;   /* of a clean close: the last rank is waited for a little longer; 0: startup_timeout_ns */
     const char *interface; /* for traffic between hosts; NULL: the transport's choice */
+
+    /* For a transport whose messages lie in device memory: what carries everything else, already open (taken on
+     * success: closed with this transport), and the memory of this rank's device (borrowed).  Else NULL. */
+    const struct transport_ops *carrier_ops;
+    struct transport *carrier;
+    struct memory *memory;
+};
+
+/* Messages whose payload lies in a device's memory.  Each has a header that comm has built in host memory: it travels
+ * ahead on the host, where the receiver compares it before anything is received, and again in band with the payload, so
+ * that what arrives is proved to be what was announced.
+ *
+ * probe, test and cancel are those of the transport's table: a probed message has header and payload bytes together. */
+struct device_message_ops {
+    /* Can messages lie in this memory?  For others comm goes through host memory. */
+    bool (*reaches)(const struct transport *transport, const struct memory *memory);
+
+    /* Post header [header_bytes] (copied) and payload [bytes] in memory (borrowed until the work is done), which leaves
+     * behind everything queued on the memory so far.  headroom: TENSOR_HEADROOM bytes in front of the payload are the
+     * message's: both then leave as one native message, else as two that cannot be separated. */
+    enum status (*send)(struct transport *transport, int peer, uint32_t tag, const void *header, size_t header_bytes,
+                        struct memory *memory, void *payload, size_t bytes, bool headroom, struct work **ret,
+                        struct error *err);
+    /* The header that came ahead of a matched message, lent until it is received or refused.  NULL: the whole message
+     * lies in host memory, and goes to the table's receive. */
+    const void *(*ahead)(const struct message *message, size_t *ret_header_bytes);
+    /* Receive a message that has a header ahead.  bytes is exactly its payload's.  in_band [header bytes], host memory,
+     * holds the header that came with the payload once the work is done: whoever uses the payload compares it first.
+     * Takes message. */
+    enum status (*receive)(struct transport *transport, struct message *message, struct memory *memory, void *payload,
+                           size_t bytes, bool headroom, void *in_band, struct work **ret, struct error *err);
+    /* Let go of a matched message that is not wanted; its payload never leaves its sender.  Takes message. */
+    void (*refuse)(struct transport *transport, struct message *message);
 };
 
 struct transport_ops {
@@ -76,6 +112,12 @@ struct transport_ops {
 
     /* Optional: the same operations in the library's own calls, for measuring. */
     const struct raw_ops *raw;
+
+    /* Optional: messages in device memory.  NULL: comm stages them through host memory. */
+    const struct device_message_ops *device;
+
+    /* Optional: sums by the library itself. */
+    const struct native_ops *native;
 };
 
 /* The one symbol that a transport plugin exports. */

@@ -1,0 +1,85 @@
+/* Kinds of memory behind one table: the process's own, pinned memory, a device's.
+ *
+ * A memory has one queue.  copy, copy_rows, add and convert are queued in the order of the calls and may not have
+ * happened when a call returns; what they read and write must stay as it is until a mark that was set behind them is
+ * reached.  A transport that takes messages in this memory begins a transfer behind everything queued before it.  Host
+ * memory has no queue: calls have happened when they return, and every mark is reached.
+ *
+ * Every slot may be called by one thread at a time (comm: under the session's lock).  No slot waits. */
+#ifndef BASE_MEMORY_H
+#define BASE_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+enum { MEMORY_ALIGN = 256 }; /* of every allocation */
+
+/* How memory is held.  The host may read and write all but MEMORY_DEVICE where it lies. */
+enum memory_kind {
+    MEMORY_OWNED,  /* allocated by the process */
+    MEMORY_MAPPED, /* of a file */
+    MEMORY_PINNED, /* page-locked for a device */
+    MEMORY_SHARED, /* between processes of one host */
+    MEMORY_DEVICE
+};
+
+/* Unknown is never zero. */
+#define MEMORY_UNKNOWN UINT64_MAX
+
+struct memory_space {
+    uint64_t available; /* bytes; MEMORY_UNKNOWN */
+    uint64_t total;     /* bytes; MEMORY_UNKNOWN */
+};
+
+struct memory;
+struct memory_mark; /* a place in the queue */
+
+struct memory_ops {
+    /* "host", "pinned", "cuda:0".  Lends until the memory is closed. */
+    const char *(*name)(const struct memory *memory);
+
+    /* bytes, uninitialised, aligned to MEMORY_ALIGN (returns).  STATUS_NOMEM says how much is available. */
+    enum status (*allocate)(struct memory *memory, size_t bytes, void **ret, struct error *err);
+    /* Behind everything queued.  NULL is allowed. */
+    void (*release)(struct memory *memory, void *block);
+
+    /* One side lies in this memory; the other too, or where the host may read and write. */
+    enum status (*copy)(struct memory *memory, void *to, const void *from, size_t bytes, struct error *err);
+    /* rows runs of run_bytes; strides are the bytes between the starts of two runs. */
+    enum status (*copy_rows)(struct memory *memory, void *to, size_t to_stride, const void *from, size_t from_stride,
+                             size_t run_bytes, size_t rows, struct error *err);
+    /* left[k] += right[k] for k < count; integers wrap.  Not bool, f16, bf16 (they are added as f32). */
+    enum status (*add)(struct memory *memory, enum dtype dtype, void *left, const void *right, size_t count,
+                       struct error *err);
+    /* out[k] = in[k]: f16, bf16 to f32, exact, and f32 to f16, bf16, rounded to nearest even. */
+    enum status (*convert)(struct memory *memory, enum dtype from, const void *in, enum dtype to, void *out,
+                           size_t count, struct error *err);
+
+    /* A mark behind everything queued so far (returns). */
+    enum status (*mark)(struct memory *memory, struct memory_mark **ret, struct error *err);
+    /* *ret: everything before the mark has happened; then the mark is freed.  STATUS_LOST: the device failed, with its
+     * own words; freed too. */
+    enum status (*reached)(struct memory *memory, struct memory_mark *mark, bool *ret, struct error *err);
+    /* Free a mark that nobody waits for any more.  NULL is allowed. */
+    void (*forget)(struct memory *memory, struct memory_mark *mark);
+
+    enum status (*space)(struct memory *memory, struct memory_space *ret, struct error *err);
+};
+
+/* First member of what a provider allocates. */
+struct memory {
+    const struct memory_ops *ops;
+    enum memory_kind kind;
+};
+
+/* May the host read and write it as it lies?  NULL: the process's own memory. */
+static inline bool memory_host_view(const struct memory *memory)
+{
+    return !memory || memory->kind != MEMORY_DEVICE;
+}
+
+#endif
