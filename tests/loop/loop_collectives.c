@@ -1,151 +1,11 @@
 /* Every collective against a serial reference: sizes 1 to 16, permuted members, any axis, zeros, pieces. */
-#include "tests/loop/ranks.h"
+#include "tests/loop/sample.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 16 };
-
-/* Ranks 0..n-1 in an order that is neither theirs nor its reverse. */
-static void permute(int size, int *members)
-{
-    for (int i = 0; i < size; i++)
-        members[i] = i;
-    for (int i = 0; i + 2 < size; i += 2) {
-        int other = members[i];
-
-        members[i] = members[i + 2];
-        members[i + 2] = other;
-    }
-}
-
-/* The case that all ranks of one run work on. */
-struct sample {
-    const int *members;
-    enum dtype dtype;
-    uint64_t elements;
-    int axis;
-    int ndim;
-    uint64_t dims[4]; /* of the whole; dims[axis] is the sum of counts */
-    uint64_t counts[MOST];
-    uint64_t matrix[MOST][MOST]; /* member i sends to member k */
-    int root;
-    bool in_place;
-    bool even;
-};
-
 static int size_table[] = {1, 2, 3, 4, 5, 8, 9, 16};
 enum { SIZES = sizeof size_table / sizeof size_table[0] };
-
-static void run_sized(int size, const int *members, struct sample *sample, rank_body *body, struct ranks *more)
-{
-    struct ranks local = {.session.checks = CHECKS_FULL};
-    struct ranks *ranks = more ? more : &local;
-    struct group_spec group = GROUP(1, size, members);
-
-    sample->members = members;
-    ranks->size = size;
-    ranks->groups = &group;
-    ranks->group_count = 1;
-    ranks->body = body;
-    ranks->context = sample;
-    ranks_run(ranks);
-    ranks_check(ranks);
-}
-
-/* Contribution of a member to an element: small integers and thirds, so that the order of adding shows in f32. */
-static float contribution(int member, uint64_t element)
-{
-    uint64_t state = element * 977 + (uint64_t)member * 31 + 1;
-
-    (void)random_next(&state);
-    return (float)((double)random_next(&state) / 3e8 - 3.0);
-}
-
-/* The definition itself, element by element: left half first, rounded up. */
-static float tree_f32(const float *in, int count)
-{
-    int left = (count + 1) / 2;
-
-    return count == 1 ? in[0] : tree_f32(in, left) + tree_f32(in + left, count - left);
-}
-
-static void put_value(enum dtype dtype, void *data, uint64_t k, int member)
-{
-    float value = contribution(member, k);
-
-    switch (dtype) {
-    case DTYPE_F32:
-        ((float *)data)[k] = value;
-        break;
-    case DTYPE_F16:
-        ((uint16_t *)data)[k] = f32_to_f16(value);
-        break;
-    case DTYPE_BF16:
-        ((uint16_t *)data)[k] = f32_to_bf16(value);
-        break;
-    case DTYPE_I8:
-        ((int8_t *)data)[k] = (int8_t)(100 + member);
-        break;
-    default:
-        ((int64_t *)data)[k] = INT64_MAX - member * 7 - (int64_t)k;
-        break;
-    }
-}
-
-static void check_value(enum dtype dtype, const void *data, uint64_t k, int size)
-{
-    float in[MOST];
-    uint64_t sum = 0;
-
-    for (int i = 0; i < size; i++) {
-        in[i] = contribution(i, k);
-        if (dtype == DTYPE_F16)
-            in[i] = f16_to_f32(f32_to_f16(in[i]));
-        if (dtype == DTYPE_BF16)
-            in[i] = bf16_to_f32(f32_to_bf16(in[i]));
-        sum += dtype == DTYPE_I8 ? (uint64_t)(100 + i) : (uint64_t)(INT64_MAX - i * 7 - (int64_t)k);
-    }
-    switch (dtype) {
-    case DTYPE_F32: {
-        float expected = tree_f32(in, size);
-
-        EXPECT(!memcmp(&expected, (const float *)data + k, sizeof expected));
-        break;
-    }
-    case DTYPE_F16:
-        EXPECT(((const uint16_t *)data)[k] == f32_to_f16(tree_f32(in, size)));
-        break;
-    case DTYPE_BF16:
-        EXPECT(((const uint16_t *)data)[k] == f32_to_bf16(tree_f32(in, size)));
-        break;
-    case DTYPE_I8:
-        EXPECT(((const uint8_t *)data)[k] == (uint8_t)sum);
-        break;
-    default:
-        EXPECT(((const uint64_t *)data)[k] == sum);
-        break;
-    }
-}
-
-static enum status sum_body(struct rank *self)
-{
-    const struct sample *sample = self->context;
-    struct group *group = session_group(self->session, 1);
-    struct tensor *send = TENSOR(sample->dtype, sample->elements, 1);
-    struct tensor *recv = sample->in_place ? tensor_retain(send) : TENSOR(sample->dtype, sample->elements, 1);
-    struct completion *completion = NULL;
-    enum status st = STATUS_OK;
-
-    for (uint64_t k = 0; k < sample->elements; k++)
-        put_value(sample->dtype, send->data, k, group_rank(group));
-    st = finish(group_all_reduce_sum(group, send, recv, &completion, &self->err), &completion, &self->err);
-    for (uint64_t k = 0; k < sample->elements && st == STATUS_OK; k++)
-        check_value(sample->dtype, recv->data, k, self->size);
-    tensor_release(send);
-    tensor_release(recv);
-    return st;
-}
 
 /* Cost is kept down by few large cases: the element counts stand on both sides of each algorithm's limit. */
 START_TEST(sum_is_the_balanced_tree_over_member_order_on_every_member)
@@ -155,12 +15,12 @@ START_TEST(sum_is_the_balanced_tree_over_member_order_on_every_member)
     int size = size_table[_i];
     int members[MOST];
 
-    permute(size, members);
+    sample_permute(size, members);
     for (size_t e = 0; e < sizeof elements / sizeof elements[0]; e++) {
         for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
             struct sample sample = {.dtype = dtypes[d], .elements = elements[e], .in_place = (e + d) % 2};
 
-            run_sized(size, members, &sample, sum_body, NULL);
+            sample_run(size, members, &sample, sample_sum, NULL);
         }
     }
 }
@@ -188,7 +48,7 @@ static enum status cancelling_body(struct rank *self)
 
             for (int i = 0; i < self->size; i++)
                 in[i] = values[((uint64_t)i + k) % 4];
-            expected = tree_f32(in, self->size);
+            expected = sample_tree(in, self->size);
             EXPECT(!memcmp(&expected, (float *)recv->data + k, sizeof expected));
         }
     }
@@ -203,91 +63,21 @@ START_TEST(sum_has_the_same_bits_on_every_rank_and_repeat)
     int size = size_table[_i];
     int members[MOST];
 
-    permute(size, members);
+    sample_permute(size, members);
     for (size_t e = 0; e < sizeof elements / sizeof elements[0]; e++) {
         struct sample sample = {.elements = elements[e]};
 
-        run_sized(size, members, &sample, cancelling_body, NULL);
+        sample_run(size, members, &sample, cancelling_body, NULL);
     }
 }
 END_TEST
-
-/* Byte k of a member's part of a gather. */
-static unsigned char gather_byte(int member, size_t k)
-{
-    return (unsigned char)(member * 37 + (int)(k % 251) + 1);
-}
-
-static size_t inner_bytes(const struct sample *sample)
-{
-    size_t bytes = dtype_bytes(sample->dtype);
-
-    for (int i = sample->axis + 1; i < sample->ndim; i++)
-        bytes *= sample->dims[i];
-    return bytes;
-}
-
-static size_t outer_count(const struct sample *sample)
-{
-    size_t count = 1;
-
-    for (int i = 0; i < sample->axis; i++)
-        count *= sample->dims[i];
-    return count;
-}
-
-/* The serial reference: walk the whole in memory order and say which member's which byte stands there. */
-static void check_gathered(const struct sample *sample, const struct tensor *recv, int size)
-{
-    size_t inner = inner_bytes(sample);
-    size_t outer = outer_count(sample);
-    size_t at = 0;
-
-    for (size_t o = 0; o < outer; o++) {
-        for (int i = 0; i < size; i++) {
-            size_t run = (size_t)sample->counts[i] * inner;
-
-            for (size_t k = 0; k < run; k++, at++)
-                EXPECT(recv->data[at] == gather_byte(i, o * run + k));
-        }
-    }
-    EXPECT(at == recv->bytes);
-}
-
-static enum status gather_body(struct rank *self)
-{
-    const struct sample *sample = self->context;
-    struct group *group = session_group(self->session, 1);
-    int me = group_rank(group);
-    uint64_t dims[4];
-    struct tensor *recv = tensor_of(sample->dtype, sample->ndim, sample->dims);
-    struct tensor *send = NULL;
-    struct completion *completion = NULL;
-    enum status st = STATUS_OK;
-
-    memcpy(dims, sample->dims, sizeof dims);
-    dims[sample->axis] = sample->counts[me];
-    send = tensor_of(sample->dtype, sample->ndim, dims);
-    for (size_t k = 0; k < send->bytes; k++)
-        send->data[k] = gather_byte(me, k);
-    if (sample->even)
-        st = group_all_gather_even(group, send, recv, sample->axis, &completion, &self->err);
-    else
-        st = group_all_gather_uneven(group, send, recv, sample->axis, sample->counts, &completion, &self->err);
-    st = finish(st, &completion, &self->err);
-    if (st == STATUS_OK)
-        check_gathered(sample, recv, self->size);
-    tensor_release(send);
-    tensor_release(recv);
-    return st;
-}
 
 START_TEST(even_gather_concatenates_in_member_order_on_any_axis)
 {
     int size = size_table[_i];
     int members[MOST];
 
-    permute(size, members);
+    sample_permute(size, members);
     for (int axis = 0; axis < 3; axis++) {
         for (int large = 0; large < 2; large++) {
             struct sample sample = {
@@ -297,7 +87,7 @@ START_TEST(even_gather_concatenates_in_member_order_on_any_axis)
             for (int i = 0; i < size; i++)
                 sample.counts[i] = count;
             sample.dims[axis] = count * (uint64_t)size;
-            run_sized(size, members, &sample, gather_body, NULL);
+            sample_run(size, members, &sample, sample_gather, NULL);
         }
     }
 }
@@ -308,7 +98,7 @@ START_TEST(uneven_gather_on_a_middle_axis_with_a_zero)
     static const int members[] = {2, 0, 1};
     struct sample sample = {.dtype = DTYPE_BF16, .axis = 1, .ndim = 3, .dims = {4, 5, 3}, .counts = {3, 0, 2}};
 
-    run_sized(3, members, &sample, gather_body, NULL);
+    sample_run(3, members, &sample, sample_gather, NULL);
 }
 END_TEST
 
@@ -318,7 +108,7 @@ START_TEST(uneven_gather_of_416_0_560_1_is_exact)
     static const int members[] = {1, 3, 0, 2};
     struct sample sample = {.dtype = DTYPE_F32, .axis = 0, .ndim = 2, .dims = {977, 3}, .counts = {416, 0, 560, 1}};
 
-    run_sized(4, members, &sample, gather_body, NULL);
+    sample_run(4, members, &sample, sample_gather, NULL);
 }
 END_TEST
 
@@ -328,7 +118,7 @@ START_TEST(uneven_gather_of_any_size_and_counts)
     int members[MOST];
     uint64_t state = 7 + (uint64_t)size;
 
-    permute(size, members);
+    sample_permute(size, members);
     for (int turn = 0; turn < 4; turn++) {
         struct sample sample = {.dtype = DTYPE_U8, .axis = turn % 2, .ndim = 2, .dims = {3, 3}};
         uint64_t total = 0;
@@ -336,79 +126,10 @@ START_TEST(uneven_gather_of_any_size_and_counts)
         for (int i = 0; i < size; i++)
             total += sample.counts[i] = random_next(&state) % (turn < 2 ? 5 : 9000);
         sample.dims[sample.axis] = total;
-        run_sized(size, members, &sample, gather_body, NULL);
+        sample_run(size, members, &sample, sample_gather, NULL);
     }
 }
 END_TEST
-
-/* What member i sends to member k: distinct bytes. */
-static unsigned char exchange_byte(int from, int to, size_t k)
-{
-    return (unsigned char)(from * 61 + to * 17 + (int)(k % 199) + 3);
-}
-
-/* Fill or check one side: rows of every peer along the axis, in member order. */
-static void walk_exchange(const struct sample *sample, struct tensor *tensor, int me, int size, bool check)
-{
-    size_t inner = inner_bytes(sample);
-    size_t outer = outer_count(sample);
-    size_t at = 0;
-
-    for (size_t o = 0; o < outer; o++) {
-        for (int i = 0; i < size; i++) {
-            size_t run = (size_t)(check ? sample->matrix[i][me] : sample->matrix[me][i]) * inner;
-
-            for (size_t k = 0; k < run; k++, at++) {
-                if (check)
-                    EXPECT(tensor->data[at] == exchange_byte(i, me, o * run + k));
-                else
-                    tensor->data[at] = exchange_byte(me, i, o * run + k);
-            }
-        }
-    }
-    EXPECT(at == tensor->bytes);
-}
-
-static enum status exchange_body(struct rank *self)
-{
-    const struct sample *sample = self->context;
-    struct group *group = session_group(self->session, 1);
-    int me = group_rank(group);
-    uint64_t send_counts[MOST] = {0};
-    uint64_t recv_counts[MOST] = {0};
-    uint64_t sent[4];
-    uint64_t received[4];
-    struct completion *completion = NULL;
-    enum status st = STATUS_OK;
-
-    memcpy(sent, sample->dims, sizeof sent);
-    memcpy(received, sample->dims, sizeof received);
-    sent[sample->axis] = received[sample->axis] = 0;
-    for (int i = 0; i < self->size; i++) {
-        sent[sample->axis] += send_counts[i] = sample->matrix[me][i];
-        received[sample->axis] += recv_counts[i] = sample->matrix[i][me];
-    }
-    struct tensor *send = tensor_of(sample->dtype, sample->ndim, sent);
-    struct tensor *recv = tensor_of(sample->dtype, sample->ndim, received);
-    struct tensor *back = tensor_of(sample->dtype, sample->ndim, sent);
-
-    walk_exchange(sample, send, me, self->size, false);
-    st = finish(
-        group_variable_all_to_all(group, send, recv, sample->axis, send_counts, recv_counts, &completion, &self->err),
-        &completion, &self->err);
-    if (st == STATUS_OK) {
-        walk_exchange(sample, recv, me, self->size, true);
-        st = finish(group_variable_all_to_all(group, recv, back, sample->axis, recv_counts, send_counts, &completion,
-                                              &self->err),
-                    &completion, &self->err);
-    }
-    if (st == STATUS_OK && back->bytes)
-        EXPECT(!memcmp(back->data, send->data, back->bytes));
-    tensor_release(send);
-    tensor_release(recv);
-    tensor_release(back);
-    return st;
-}
 
 /* B30 */
 START_TEST(all_to_all_there_and_back_is_the_identity_for_every_pattern)
@@ -417,7 +138,7 @@ START_TEST(all_to_all_there_and_back_is_the_identity_for_every_pattern)
     int members[MOST];
     uint64_t state = 99 + (uint64_t)size;
 
-    permute(size, members);
+    sample_permute(size, members);
     for (int pattern = 0; pattern < 4 + (size == 4 ? 50 : 50 / size); pattern++) {
         struct sample sample = {.dtype = DTYPE_I32, .axis = pattern % 3, .ndim = 3, .dims = {2, 3, 2}};
 
@@ -431,40 +152,21 @@ START_TEST(all_to_all_there_and_back_is_the_identity_for_every_pattern)
                 sample.matrix[i][k] = some ? 1 + random_next(&state) % 40 : 0;
             }
         }
-        run_sized(size, members, &sample, exchange_body, NULL);
+        sample_run(size, members, &sample, sample_exchange, NULL);
     }
 }
 END_TEST
-
-static enum status broadcast_body(struct rank *self)
-{
-    const struct sample *sample = self->context;
-    struct group *group = session_group(self->session, 1);
-    struct tensor *tensor = TENSOR(DTYPE_F32, sample->elements);
-    struct completion *completion = NULL;
-    enum status st = STATUS_OK;
-
-    /* What the others hold, here not-a-number, must not matter. */
-    memset(tensor->data, 0xff, tensor->bytes);
-    for (uint64_t k = 0; k < sample->elements && group_rank(group) == sample->root; k++)
-        ((float *)tensor->data)[k] = contribution(sample->root, k);
-    st = finish(group_broadcast(group, tensor, sample->root, &completion, &self->err), &completion, &self->err);
-    for (uint64_t k = 0; k < sample->elements && st == STATUS_OK; k++)
-        EXPECT(((float *)tensor->data)[k] == contribution(sample->root, k));
-    tensor_release(tensor);
-    return st;
-}
 
 START_TEST(broadcast_takes_its_root_as_a_member_index)
 {
     int size = size_table[_i];
     int members[MOST];
 
-    permute(size, members);
+    sample_permute(size, members);
     for (int root = 0; root < size; root += 1 + size / 5) {
         struct sample sample = {.elements = root % 2 ? 30001 : 5, .root = root};
 
-        run_sized(size, members, &sample, broadcast_body, NULL);
+        sample_run(size, members, &sample, sample_broadcast, NULL);
     }
 }
 END_TEST
@@ -493,11 +195,11 @@ START_TEST(agreement_is_false_everywhere_when_one_says_so)
     int size = size_table[_i];
     int members[MOST];
 
-    permute(size, members);
+    sample_permute(size, members);
     for (int root = -1; root < size; root++) {
         struct sample sample = {.root = root};
 
-        run_sized(size, members, &sample, agreement_body, NULL);
+        sample_run(size, members, &sample, agreement_body, NULL);
     }
 }
 END_TEST
@@ -510,7 +212,7 @@ START_TEST(pieces_and_rendezvous_and_lighter_checks_change_nothing)
     int size = size_table[_i];
     int members[MOST];
 
-    permute(size, members);
+    sample_permute(size, members);
     for (int turn = 0; turn < 3; turn++) {
         struct ranks ranks = {.loopback = {.max_message = turn == 1 ? 300 : 4096, .eager_bytes = turn == 2 ? 0 : 1000},
                               .session = {.checks = checks[turn], .payload_integrity = turn != 2}};
@@ -524,10 +226,10 @@ START_TEST(pieces_and_rendezvous_and_lighter_checks_change_nothing)
             for (int k = 0; k < size; k++)
                 exchange.matrix[i][k] = (uint64_t)((i + 2 * k) % 4) * 5;
         }
-        run_sized(size, members, &sum, sum_body, &ranks);
-        run_sized(size, members, &gather, gather_body, &ranks);
-        run_sized(size, members, &broadcast, broadcast_body, &ranks);
-        run_sized(size, members, &exchange, exchange_body, &ranks);
+        sample_run(size, members, &sum, sample_sum, &ranks);
+        sample_run(size, members, &gather, sample_gather, &ranks);
+        sample_run(size, members, &broadcast, sample_broadcast, &ranks);
+        sample_run(size, members, &exchange, sample_exchange, &ranks);
     }
 }
 END_TEST
@@ -600,7 +302,7 @@ START_TEST(operations_of_one_group_queue_in_order)
     static const int members[] = {0, 1, 2};
     struct sample sample = {0};
 
-    run_sized(3, members, &sample, queue_body, NULL);
+    sample_run(3, members, &sample, queue_body, NULL);
 }
 END_TEST
 
@@ -637,8 +339,8 @@ START_TEST(zero_elements_behind_null_pointers_succeed)
     int members[MOST];
     struct sample sample = {0};
 
-    permute(size, members);
-    run_sized(size, members, &sample, nothing_body, NULL);
+    sample_permute(size, members);
+    sample_run(size, members, &sample, nothing_body, NULL);
 }
 END_TEST
 
