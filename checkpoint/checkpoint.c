@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/size.h"
+#include "base/storage.h"
 #include "checkpoint/checkpoint_private.h"
 #include "checkpoint/gguf_private.h"
 #include "checkpoint/saved.h"
@@ -227,9 +228,39 @@ enum status checkpoint_map(struct checkpoint *checkpoint, const struct stored_te
     return st == STATUS_OK ? st : error_wrap(err, st, "tensor '%s'", tensor->name);
 }
 
-void checkpoint_release(struct checkpoint *checkpoint, const struct stored_tensor *tensor)
+/* One range that is lent as a storage. */
+struct lease {
+    struct store *store;
+    int shard;
+};
+
+static void end_lease(void *context)
 {
-    store_release(checkpoint->store, tensor->shard);
+    struct lease *lease = context;
+
+    store_release(lease->store, lease->shard);
+    free(lease);
+}
+
+enum status checkpoint_lend(struct checkpoint *checkpoint, const struct stored_tensor *tensor, uint64_t begin,
+                            uint64_t bytes, struct storage **ret, struct error *err)
+{
+    struct lease *lease = malloc(sizeof *lease);
+    const unsigned char *data = NULL;
+    enum status st;
+
+    if (!lease)
+        return error_set(err, STATUS_NOMEM, "tensor '%s'", tensor->name);
+    st = checkpoint_map(checkpoint, tensor, begin, bytes, &data, err);
+    if (st != STATUS_OK) {
+        free(lease);
+        return st;
+    }
+    *lease = (struct lease){checkpoint->store, tensor->shard};
+    st = storage_lend(MEMORY_MAPPED, data, bytes, end_lease, lease, ret, err);
+    if (st != STATUS_OK)
+        end_lease(lease);
+    return st;
 }
 
 enum status checkpoint_read(struct checkpoint *checkpoint, const struct stored_tensor *tensor, uint64_t begin,

@@ -13,6 +13,7 @@
 #include "checkpoint/weight_type.h"
 
 struct checkpoint;
+struct storage;
 
 /* One stored tensor.  Lent by the checkpoint until checkpoint_close. */
 struct stored_tensor {
@@ -52,17 +53,18 @@ const struct stored_tensor *checkpoint_find(const struct checkpoint *checkpoint,
 int checkpoint_shard_count(const struct checkpoint *checkpoint);
 const char *checkpoint_shard_path(const struct checkpoint *checkpoint, int shard);
 
-/* Lend the bytes [begin, begin + bytes) of a stored tensor in the mapped file, until checkpoint_release, once for every
- * checkpoint_map, or checkpoint_close: a lease, which pins the file.  Maps the
- * file at the first use; counts the bytes as read.  At least 64 readable bytes always follow (zeros behind the file's
- * end).  The address may be unaligned, because a file's offsets may be: load through memcpy or unaligned vectors.
- * Safe from several threads.  STATUS_STORAGE (also: the file's size is no longer what its metadata was checked
- * against), STATUS_INVALID (a range outside the tensor), STATUS_OVERFLOW (too many mapped files). */
+/* Lend the bytes [begin, begin + bytes) of a stored tensor in the mapped file, until checkpoint_close: a lease, which
+ * pins the file.  Maps the file at the first use; counts the bytes as read.  At least 64 readable bytes always follow
+ * (zeros behind the file's end).  The address may be unaligned, because a file's offsets may be: load through memcpy or
+ * unaligned vectors. Safe from several threads.  STATUS_STORAGE (also: the file's size is no longer what its metadata
+ * was checked against), STATUS_INVALID (a range outside the tensor), STATUS_OVERFLOW (too many mapped files). */
 enum status checkpoint_map(struct checkpoint *checkpoint, const struct stored_tensor *tensor, uint64_t begin,
                            uint64_t bytes, const unsigned char **ret, struct error *err);
 
-/* End one lease on the tensor's file. */
-void checkpoint_release(struct checkpoint *checkpoint, const struct stored_tensor *tensor);
+/* The same range as a storage (MEMORY_MAPPED), whose last reference ends the lease; it must be gone before
+ * checkpoint_close.  Statuses as above; STATUS_NOMEM. */
+enum status checkpoint_lend(struct checkpoint *checkpoint, const struct stored_tensor *tensor, uint64_t begin,
+                            uint64_t bytes, struct storage **ret, struct error *err);
 
 /* Copy the bytes [begin, begin + bytes) to memory, by bounded reads that do not touch the mapping; counted.  Safe from
  * several threads.  STATUS_STORAGE, STATUS_INVALID. */

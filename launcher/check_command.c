@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "backends/cpu/cpu.h"
+#include "base/fit.h"
 #include "base/log.h"
 #include "comm/control.h"
 #include "comm/group.h"
@@ -23,7 +24,6 @@
 #include "launcher/output.h"
 #include "launcher/run_options.h"
 #include "runtime/compute.h"
-#include "runtime/fit.h"
 #include "runtime/plan.h"
 #include "runtime/wait.h"
 #include "topology/topology.h"
@@ -110,7 +110,7 @@ static void own_host(const struct job_view *view, struct check_host *ret)
 {
     static const char *const words[] = {"auto", "plain", "avx2", "avx512"};
     const struct compute_options options = {.threads = 1, .simd = words[view->topology->compute.simd.value]};
-    struct memory_size memory = memory_here();
+    struct memory_space memory = memory_here();
     struct compute *compute = NULL;
 
     *ret = (struct check_host){

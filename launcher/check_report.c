@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fit.h"
 #include "checkpoint/weight_type.h"
 #include "comm/control.h"
 #include "launcher/job.h"
 #include "runtime/compute.h"
-#include "runtime/fit.h"
 #include "runtime/plan.h"
 #include "topology/topology.h"
 

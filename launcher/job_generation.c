@@ -5,6 +5,7 @@
 
 #include "backends/cpu/cpu.h"
 #include "base/clock.h"
+#include "base/fit.h"
 #include "checkpoint/checkpoint.h"
 #include "launcher/job_private.h"
 #include "launcher/printer.h"
@@ -43,6 +44,18 @@ static enum status open_compute(struct job *job, struct error *err)
     return cpu_compute.open(&options, &job->compute, err);
 }
 
+/* What is short of memory is refused, or told, before it is allocated. */
+static enum status check_memory(struct job *job, struct error *err)
+{
+    struct text warning = {0};
+    enum status st = rank_plan_fits(&job->rank, memory_here(), &warning, err);
+
+    if (st == STATUS_OK && warning.length)
+        session_log(job->session, text_string(&warning));
+    text_done(&warning);
+    return st;
+}
+
 static enum status load(struct job *job, struct error *err)
 {
     uint64_t start = clock_ns();
@@ -50,6 +63,8 @@ static enum status load(struct job *job, struct error *err)
                                    job->plan->route_count, err);
 
     job_enter(job, "loading");
+    if (st == STATUS_OK)
+        st = check_memory(job, err);
     if (st == STATUS_OK)
         st = open_compute(job, err);
     if (st == STATUS_OK)

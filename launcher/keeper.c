@@ -15,13 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/storage.h"
 #include "comm/cause.h"
 #include "comm/recorder.h"
 #include "launcher/starter.h"
@@ -399,16 +399,18 @@ static int fork_worker(keeper_worker *worker, void *context, struct watch *watch
 int keeper_run(keeper_worker *worker, void *context)
 {
     struct watch watch = {.own_group = needs_own_group(), .starter = getppid(), .oom_before = oom_kills()};
+    struct storage *storage = NULL;
+    struct error err = {0};
     int code;
 
-    watch.shared = mmap(NULL, sizeof *watch.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (watch.shared == MAP_FAILED) {
-        log_error("cannot start the worker process: %s", strerror(errno));
+    if (storage_create(MEMORY_SHARED, sizeof *watch.shared, &storage, &err) != STATUS_OK) {
+        log_error("cannot start the worker process: %s", err.text);
         return status_exit_code(STATUS_ENVIRONMENT);
     }
+    watch.shared = storage_edit(storage);
     (void)fflush(NULL);
     code = fork_worker(worker, context, &watch);
-    munmap(watch.shared, sizeof *watch.shared);
+    storage_release(storage);
     return code;
 }
 

@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/fit.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "launcher/options.h"
 #include "launcher/output.h"
-#include "runtime/fit.h"
 #include "runtime/plan.h"
 #include "topology/topology.h"
 
@@ -67,7 +67,7 @@ static enum status make_plan(const struct plan_options *options, struct planning
 static void add_memory(const struct planning *planning, struct text *out)
 {
     const struct plan *plan = planning->plan;
-    struct memory_size here = memory_here();
+    struct memory_space here = memory_here();
     uint64_t sum = 0;
 
     if (!plan->model || planning->topology->launch.hosts.count)

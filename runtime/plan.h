@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/memory.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "comm/spec.h"
@@ -26,7 +27,7 @@ struct parameter_rule;
 struct plan {
     const struct topology *topology;  /* borrowed, as is every name and role of the file */
     const struct model_config *model; /* borrowed from the checkpoint; NULL: no workload */
-    struct mesh mesh; /* a file without a mesh: every axis 1, and world as the file says */
+    struct mesh mesh;                 /* a file without a mesh: every axis 1, and world as the file says */
 
     /* Ids are dense from 1 over the groups, then the routes, in this order: world/0; per axis larger than 1 its lines
      * (tensor/N, pipeline/N, data/N, expert/N), numbered by their lowest rank; with more than one stage stage/N by
@@ -38,13 +39,13 @@ struct plan {
     struct route_spec *routes;
 
     /* With a model. */
-    uint32_t pieces;          /* compute.pieces, or the tensor size */
-    struct cut head_cut;      /* query heads */
+    uint32_t pieces;     /* compute.pieces, or the tensor size */
+    struct cut head_cut; /* query heads */
     struct cut ffn_cut;
     struct share *stage_layers; /* [pipeline] */
-    uint32_t slots;           /* requests per wave at most: microbatch, or 8 */
-    uint32_t wave_rows;       /* rows per wave at most: max(prompt_chunk or its default, slots) */
-    uint32_t context;         /* tokens per request */
+    uint32_t slots;             /* requests per wave at most: microbatch, or 8 */
+    uint32_t wave_rows;         /* rows per wave at most: max(prompt_chunk or its default, slots) */
+    uint32_t context;           /* tokens per request */
     bool microbatch_auto;
 
     struct text verdict;      /* notes and what could not be checked here, one a line */
@@ -65,7 +66,7 @@ struct rank_plan {
     struct share heads;
     struct share kv_heads; /* union of those that its query heads read */
     struct share ffn;
-    struct share vocab;    /* rows of the output head (last stage) */
+    struct share vocab; /* rows of the output head (last stage) */
     struct share pieces;
     uint32_t world_group;
     uint32_t tensor_group;
@@ -73,7 +74,7 @@ struct rank_plan {
     uint32_t data_group;
     uint32_t expert_group;
     uint32_t stage_group;
-    uint32_t forward_in;   /* route from the previous stage */
+    uint32_t forward_in; /* route from the previous stage */
     uint32_t forward_out;
     uint32_t token_in;     /* first stage of a pipeline longer than one: from the last stage */
     uint32_t token_out;    /* last stage of a pipeline longer than one */
@@ -81,7 +82,7 @@ struct rank_plan {
     uint64_t weight_bytes; /* owned, replicas included */
     uint64_t replica_bytes;
     uint64_t cache_bytes_per_request;
-    uint64_t state_bytes;  /* caches of all requests in flight: slots * pipeline, each of context positions */
+    uint64_t state_bytes; /* caches of all requests in flight: slots * pipeline, each of context positions */
 };
 
 /* checkpoint: NULL when there is no workload or the model is not at hand (then model is NULL, and the verdict says
@@ -96,6 +97,12 @@ enum status plan_create(const struct topology *topology, const struct checkpoint
 void plan_destroy(struct plan *plan);
 
 void plan_rank(const struct plan *plan, int rank, struct rank_plan *ret);
+
+/* Before anything of this rank is allocated: would it fit?  Caches that are larger than what is available are refused.
+ * Weights that will not fit beside them are a line of warning, for the pages of a mapped file may be given back. Local.
+ * STATUS_NOMEM: what is needed, what there is, and what to do. */
+enum status rank_plan_fits(const struct rank_plan *rank, struct memory_space space, struct text *warning,
+                           struct error *err);
 
 /* Compare every tensor that the family asks for with the checkpoint's metadata: there, of the expected shape, of a type
  * that can be computed with.  Tensors beyond those are noted.  Local; reads no weights.  A checkpoint without weights

@@ -4,6 +4,7 @@
  * and tensor coordinate. */
 #include <stdlib.h>
 
+#include "base/fit.h"
 #include "base/size.h"
 #include "runtime/plan_private.h"
 
@@ -116,5 +117,39 @@ enum status plan_ledger(struct plan *plan, const struct plan_types *types, struc
             ledger->cache_bytes = cache_bytes(plan, stage, t);
         }
     }
+    return STATUS_OK;
+}
+
+static enum status refuse_state(const struct rank_plan *rank, struct memory_space space, struct error *err)
+{
+    struct text need = {0};
+    enum status st;
+
+    text_add(&need, "this rank's caches take ");
+    text_add_size(&need, rank->state_bytes);
+    text_add(&need, ", and ");
+    text_add_size(&need, space.available);
+    text_add(&need, " of memory are available: set workload.generate.microbatch or context lower, or use more ranks");
+    st = error_set(err, STATUS_NOMEM, "%s", text_string(&need));
+    text_done(&need);
+    return st;
+}
+
+enum status rank_plan_fits(const struct rank_plan *rank, struct memory_space space, struct text *warning,
+                           struct error *err)
+{
+    uint64_t all = 0;
+
+    if (would_fit(rank->state_bytes, space) == FIT_NOT)
+        return refuse_state(rank, space, err);
+    if (__builtin_add_overflow(rank->state_bytes, rank->weight_bytes, &all))
+        all = UINT64_MAX;
+    if (would_fit(all, space) != FIT_NOT)
+        return STATUS_OK;
+    text_add(warning, "caches and weights take ");
+    text_add_size(warning, all);
+    text_add(warning, ", and ");
+    text_add_size(warning, space.available);
+    text_add(warning, " of memory are available: parts of the weights will be read again and again");
     return STATUS_OK;
 }

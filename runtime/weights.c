@@ -7,10 +7,11 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "base/storage.h"
 #include "checkpoint/checkpoint.h"
 #include "runtime/plan.h"
 
-enum { NAME_BYTES = 256, PACK_ALIGN = 64 };
+enum { NAME_BYTES = 256, ROOM_BEHIND = 64 };
 
 struct loading {
     struct checkpoint *checkpoint;
@@ -21,36 +22,38 @@ struct loading {
     struct error *err;
 };
 
-static enum status keep(struct weights *weights, void *memory, struct error *err)
+/* Takes storage, which is released even where there is no room to remember it. */
+static enum status keep(struct weights *weights, struct storage *storage, struct error *err)
 {
-    if (weights->memory_count == weights->memory_capacity) {
-        size_t capacity = weights->memory_capacity ? 2 * weights->memory_capacity : 64;
-        void **list = realloc(weights->memory, capacity * sizeof *list);
+    if (weights->storage_count == weights->storage_capacity) {
+        size_t capacity = weights->storage_capacity ? 2 * weights->storage_capacity : 64;
+        struct storage **list = reallocarray(weights->storage, capacity, sizeof *list);
 
         if (!list) {
-            free(memory);
+            storage_release(storage);
             return error_set(err, STATUS_NOMEM, "the list of weights");
         }
-        weights->memory = list;
-        weights->memory_capacity = capacity;
+        weights->storage = list;
+        weights->storage_capacity = capacity;
     }
-    weights->memory[weights->memory_count++] = memory;
+    weights->storage[weights->storage_count++] = storage;
     return STATUS_OK;
 }
 
 /* Zeroed, aligned, with room behind it so that a vector load past the last element stays inside. */
 static enum status allocate(struct weights *weights, size_t bytes, void **ret, struct error *err)
 {
+    struct storage *storage = NULL;
     size_t all = 0;
-    void *memory = NULL;
+    enum status st;
 
-    if (size_add(bytes, 2 * PACK_ALIGN - 1, &all) == STATUS_OK)
-        memory = aligned_alloc(PACK_ALIGN, all & ~(size_t)(PACK_ALIGN - 1));
-    if (!memory)
-        return error_set(err, STATUS_NOMEM, "weights of %zu bytes", bytes);
-    memset(memory, 0, all & ~(size_t)(PACK_ALIGN - 1));
-    *ret = memory;
-    return keep(weights, memory, err);
+    if (size_add(bytes, ROOM_BEHIND, &all) != STATUS_OK)
+        return error_set(err, STATUS_OVERFLOW, "weights of %zu bytes", bytes);
+    st = storage_create(MEMORY_OWNED, all, &storage, err);
+    if (st != STATUS_OK)
+        return error_wrap(err, st, "weights of %zu bytes", bytes);
+    *ret = storage_edit(storage);
+    return keep(weights, storage, err);
 }
 
 /* The part of a dimension that a split gives to this rank. */
@@ -122,37 +125,20 @@ static enum status load_vector(struct loading *l, const struct parameter_rule *r
     return st;
 }
 
-/* Remember a lease before it is taken, so that taking it is the last thing that can fail. */
-static enum status reserve_lease(struct weights *weights, struct error *err)
-{
-    size_t capacity = weights->leased_capacity ? 2 * weights->leased_capacity : 64;
-    const struct stored_tensor **list;
-
-    if (weights->leased_count < weights->leased_capacity)
-        return STATUS_OK;
-    list = reallocarray(weights->leased, capacity, sizeof *list);
-    if (!list)
-        return error_set(err, STATUS_NOMEM, "the list of weights");
-    weights->leased = list;
-    weights->leased_capacity = capacity;
-    return STATUS_OK;
-}
-
 /* Rows as they lie in the mapped file. */
 static enum status load_rows(struct loading *l, enum split split, const struct stored_tensor *tensor,
                              struct matrix *ret)
 {
     struct share part = split_range(l, split, tensor->dim[0]);
-    const unsigned char *data = NULL;
-    enum status st = reserve_lease(l->weights, l->err);
+    struct storage *storage = NULL;
+    enum status st = checkpoint_lend(l->checkpoint, tensor, part.start * tensor->row_bytes,
+                                     part.count * tensor->row_bytes, &storage, l->err);
 
     if (st == STATUS_OK)
-        st = checkpoint_map(l->checkpoint, tensor, part.start * tensor->row_bytes, part.count * tensor->row_bytes,
-                            &data, l->err);
+        st = keep(l->weights, storage, l->err);
     if (st != STATUS_OK)
         return st;
-    l->weights->leased[l->weights->leased_count++] = tensor;
-    *ret = (struct matrix){tensor->type, part.count, tensor->dim[1], tensor->row_bytes, data};
+    *ret = (struct matrix){tensor->type, part.count, tensor->dim[1], tensor->row_bytes, storage_data(storage)};
     l->weights->owned_bytes += part.count * tensor->row_bytes;
     return STATUS_OK;
 }
@@ -288,7 +274,6 @@ enum status weights_load(struct checkpoint *checkpoint, const struct plan *plan,
         weights_unload(weights);
         return error_set(err, STATUS_NOMEM, "weights of %" PRIu64 " layers", rank->layers.count);
     }
-    weights->checkpoint = checkpoint;
     weights->layer_count = rank->layers.count;
     weights->piece_count = (uint32_t)rank->pieces.count;
     for (int r = 0; st == STATUS_OK && r < rule_count; r++)
@@ -308,12 +293,9 @@ void weights_unload(struct weights *weights)
 {
     if (!weights)
         return;
-    for (size_t i = 0; i < weights->memory_count; i++)
-        free(weights->memory[i]);
-    for (size_t i = 0; i < weights->leased_count; i++)
-        checkpoint_release(weights->checkpoint, weights->leased[i]);
-    free(weights->leased);
-    free(weights->memory);
+    for (size_t i = 0; i < weights->storage_count; i++)
+        storage_release(weights->storage[i]);
+    free(weights->storage);
     free(weights->layers);
     free(weights);
 }

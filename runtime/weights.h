@@ -13,9 +13,9 @@
 #include "runtime/family.h"
 
 struct checkpoint;
-struct stored_tensor;
 struct plan;
 struct rank_plan;
+struct storage;
 
 /* Indexed by enum parameter; a parameter that this layer or stage has not is zero. */
 struct weight_set {
@@ -31,13 +31,9 @@ struct weights {
     struct weight_set *layers; /* [layer_count] */
     struct weight_set stage;   /* embedding, output norm, head, rope factors */
     uint64_t owned_bytes;      /* of stored bytes that this rank holds */
-    void **memory;             /* what was allocated */
-    size_t memory_count;
-    size_t memory_capacity;
-    struct checkpoint *checkpoint;       /* whose files are leased */
-    const struct stored_tensor **leased; /* [leased_count] one lease each */
-    size_t leased_count;
-    size_t leased_capacity;
+    struct storage **storage;  /* [storage_count] what all of it lies in: leased from the mapped files, or packed */
+    size_t storage_count;
+    size_t storage_capacity;
 };
 
 /* Load rank's part.  The checkpoint is borrowed until weights_unload.  Local; reads files.

@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/storage.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_private.h"
 #include "checkpoint/mappings.h"
 #include "checkpoint/store.h"
 #include "files.h"
@@ -252,6 +254,40 @@ START_TEST(leased_files_stay_and_a_fifth_is_refused)
 }
 END_TEST
 
+/* What was borrowed from a mapped file keeps it mapped, whoever else has let go. */
+START_TEST(a_mapping_lives_as_long_as_what_was_borrowed_from_it)
+{
+    struct checkpoint *checkpoint = open_square();
+    const struct stored_tensor *stored = checkpoint_find(checkpoint, "w");
+    const struct shape row = {1, {ROW_BYTES}};
+    const unsigned char *mapped = NULL;
+    struct storage *storage = NULL;
+    struct tensor *tensor = NULL;
+    FILE *file = fopen(scratch_path("other"), "wb");
+    struct error err = {0};
+    int other = -1;
+
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(putc('x', file), 'x');
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_int_eq(store_add(checkpoint->store, scratch_path("other"), 1, &other, &err), STATUS_OK);
+    store_limit(checkpoint->store, 1);
+
+    ck_assert_int_eq(checkpoint_lend(checkpoint, stored, 2 * ROW_BYTES, ROW_BYTES, &storage, &err), STATUS_OK);
+    ck_assert_int_eq(storage_kind(storage), MEMORY_MAPPED);
+    ck_assert_ptr_null(storage_edit(storage));
+    ck_assert_int_eq(storage_borrow(storage, 0, DTYPE_U8, &row, &tensor, &err), STATUS_OK);
+    ck_assert_ptr_eq(tensor->data, storage_data(storage));
+    storage_release(storage);
+    ck_assert_int_eq(store_map(checkpoint->store, other, 0, 1, &mapped, &err), STATUS_OVERFLOW);
+    ck_assert_uint_eq(tensor->data[5], 7);
+    tensor_release(tensor);
+    ck_assert_int_eq(store_map(checkpoint->store, other, 0, 1, &mapped, &err), STATUS_OK); /* "w" has given way */
+    ck_assert_int_eq(mapped[0], 'x');
+    checkpoint_close(checkpoint);
+}
+END_TEST
+
 /* A file that is cut while it is closed is noticed when it comes back: so the test sees which one gave way. */
 START_TEST(the_longest_unused_file_gives_way)
 {
@@ -297,6 +333,7 @@ int main(void)
     tcase_add_test(tcase, a_file_cut_under_its_mapping_is_explained);
     tcase_add_test(tcase, the_table_of_mappings_has_a_limit_and_reuses_its_slots);
     tcase_add_test(tcase, leased_files_stay_and_a_fifth_is_refused);
+    tcase_add_test(tcase, a_mapping_lives_as_long_as_what_was_borrowed_from_it);
     tcase_add_test(tcase, the_longest_unused_file_gives_way);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_NORMAL);

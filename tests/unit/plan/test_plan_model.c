@@ -280,6 +280,27 @@ START_TEST(the_bundles_follow_from_the_model)
 }
 END_TEST
 
+START_TEST(caches_beyond_the_memory_are_refused_and_weights_beyond_it_told)
+{
+    const struct rank_plan rank = {.state_bytes = 3000, .weight_bytes = 7000};
+    struct text warning = {0};
+    struct error err = {0};
+
+    ck_assert_int_eq(rank_plan_fits(&rank, (struct memory_space){2000, 20000}, &warning, &err), STATUS_NOMEM);
+    ck_assert_msg(strstr(err.text, "caches take 3.0 kB, and 2.0 kB of memory are available: set "
+                                   "workload.generate.microbatch"),
+                  "%s", err.text);
+    ck_assert_uint_eq(warning.length, 0);
+    ck_assert_int_eq(rank_plan_fits(&rank, (struct memory_space){3000, MEMORY_UNKNOWN}, &warning, &err), STATUS_OK);
+    ck_assert_msg(strstr(text_string(&warning), "caches and weights take 10.0 kB, and 3.0 kB"), "%s",
+                  text_string(&warning));
+    text_done(&warning);
+    ck_assert_int_eq(rank_plan_fits(&rank, (struct memory_space){10000, 10000}, &warning, &err), STATUS_OK);
+    ck_assert_int_eq(rank_plan_fits(&rank, (struct memory_space){MEMORY_UNKNOWN, 9}, &warning, &err), STATUS_OK);
+    ck_assert_uint_eq(warning.length, 0);
+}
+END_TEST
+
 CHECK_MAIN("plan-model", layers_that_do_not_divide_all_stand_on_one_stage_each,
            layers_of_the_file_are_taken_or_refused_with_the_numbers,
            heads_that_do_not_divide_are_dealt_with_the_key_value_heads_they_read,
@@ -287,4 +308,4 @@ CHECK_MAIN("plan-model", layers_that_do_not_divide_all_stand_on_one_stage_each,
            a_vocabulary_that_does_not_divide_is_dealt_whole,
            contexts_and_tokens_beyond_the_model_are_refused_with_both_numbers,
            every_stored_byte_is_owned_once_besides_replicas, bytes_without_weights_follow_from_the_declared_type,
-           the_bundles_follow_from_the_model)
+           the_bundles_follow_from_the_model, caches_beyond_the_memory_are_refused_and_weights_beyond_it_told)
