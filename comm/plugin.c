@@ -46,13 +46,42 @@ static void list_folders(char folders[FOLDERS][PATH_MAX])
         folders[3][0] = '\0';
 }
 
+/* What to tell a user of each plugin. */
+struct need {
+    const char *name;
+    const char *libraries; /* "build Ferry where LIBRARIES ..." */
+    const char *setup;
+    const char *open;
+};
+
+static const struct need needs[] = {
+    {"mpi", "an MPI is", "meson setup -Dmpi=enabled",
+     "load the MPI that it was built with (its module, or LD_LIBRARY_PATH), or rebuild Ferry against the one that is "
+     "here"},
+    {"cuda", "CUDA 13 and NCCL are", "meson setup -Dcuda=enabled",
+     "install the CUDA 13 runtime and NCCL, or name the folders that hold libcudart.so.13 and libnccl.so.2 in "
+     "LD_LIBRARY_PATH"},
+    {NULL, "its libraries are", "meson setup", "rebuild it with this Ferry"},
+};
+
+static const struct need *need_of(const char *name)
+{
+    const struct need *need = needs;
+
+    while (need->name && strcmp(need->name, name) != 0)
+        need++;
+    return need;
+}
+
 static enum status not_found(const char *name, char folders[FOLDERS][PATH_MAX], struct error *err)
 {
+    const struct need *need = need_of(name);
+
     return error_set(err, STATUS_ENVIRONMENT,
-                     "ferry-%s.so is in none of %.400s%s%.400s, %.400s, %.400s: build Ferry where %s is installed "
-                     "(meson setup -Dmpi=enabled), or set FERRY_PLUGIN_DIR to the folder that holds it",
-                     name, folders[0], folders[0][0] ? ", " : "", folders[1], folders[2], folders[3],
-                     strcmp(name, "mpi") == 0 ? "an MPI" : name);
+                     "ferry-%s.so is in none of %.400s%s%.400s, %.400s, %.400s: build Ferry where %s installed "
+                     "(%s), or set FERRY_PLUGIN_DIR to the folder that holds it",
+                     name, folders[0], folders[0][0] ? ", " : "", folders[1], folders[2], folders[3], need->libraries,
+                     need->setup);
 }
 
 static enum status find(const char *name, char *path, size_t path_bytes, struct error *err)
@@ -69,12 +98,11 @@ static enum status find(const char *name, char *path, size_t path_bytes, struct 
     return not_found(name, folders, err);
 }
 
-enum status plugin_open(const char *name, const struct transport_ops **ret, char *path, size_t path_bytes,
-                        struct error *err)
+enum status plugin_open(const char *name, const struct plugin **ret, char *path, size_t path_bytes, struct error *err)
 {
     char found[PATH_MAX + 64];
     enum status st = find(name, found, sizeof found, err);
-    const struct transport_ops *ops;
+    const struct plugin *plugin;
     void *module;
 
     if (st)
@@ -83,15 +111,27 @@ enum status plugin_open(const char *name, const struct transport_ops **ret, char
         (void)snprintf(path, path_bytes, "%s", found);
     module = dlopen(found, RTLD_NOW | RTLD_LOCAL);
     if (!module)
-        return error_set(err, STATUS_ENVIRONMENT,
-                         "%.300s cannot be opened: %.800s; load the MPI that it was built with (its module, or "
-                         "LD_LIBRARY_PATH), or rebuild Ferry against the one that is here",
-                         found, dlerror());
-    ops = dlsym(module, TRANSPORT_PLUGIN_SYMBOL);
-    if (!ops || strcmp(ops->name, name) != 0) {
+        return error_set(err, STATUS_ENVIRONMENT, "%.300s cannot be opened: %.800s; %s", found, dlerror(),
+                         need_of(name)->open);
+    plugin = dlsym(module, PLUGIN_SYMBOL);
+    if (!plugin || strcmp(plugin->name, name) != 0) {
         dlclose(module);
-        return error_set(err, STATUS_ENVIRONMENT, "%.300s is no transport of Ferry named %s: rebuild it", found, name);
+        return error_set(err, STATUS_ENVIRONMENT, "%.300s is no plugin of Ferry named %s: rebuild it", found, name);
     }
-    *ret = ops;
+    *ret = plugin;
+    return STATUS_OK;
+}
+
+enum status plugin_transport(const char *name, const struct transport_ops **ret, char *path, size_t path_bytes,
+                             struct error *err)
+{
+    const struct plugin *plugin = NULL;
+    enum status st = plugin_open(name, &plugin, path, path_bytes, err);
+
+    if (st != STATUS_OK)
+        return st;
+    if (!plugin->transport)
+        return error_set(err, STATUS_ENVIRONMENT, "ferry-%s.so was built without its transport: rebuild it", name);
+    *ret = plugin->transport;
     return STATUS_OK;
 }

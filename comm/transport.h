@@ -120,7 +120,4 @@ struct transport_ops {
     const struct native_ops *native;
 };
 
-/* The one symbol that a transport plugin exports. */
-#define TRANSPORT_PLUGIN_SYMBOL "ferry_transport_plugin"
-
 #endif

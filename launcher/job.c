@@ -214,7 +214,7 @@ static void answer_roll_call(struct job *job)
 static enum status start_transport(struct job *job, struct error *err)
 {
     struct transport_options options = {.startup_timeout_ns = startup_timeout(job)};
-    enum status st = plugin_open("mpi", &job->ops, job->plugin, sizeof job->plugin, err);
+    enum status st = plugin_transport("mpi", &job->ops, job->plugin, sizeof job->plugin, err);
 
     if (st != STATUS_OK)
         return st;

@@ -158,7 +158,7 @@ static enum status start(struct ferry_session *session, const struct ferry_optio
     struct session_options session_options = {.faults = session->faults, .fault_count = (int)session->fault_count};
     struct transport_options transport_options = {0};
     struct transport *transport = NULL;
-    enum status st = plugin_open("mpi", ret_ops, NULL, 0, err);
+    enum status st = plugin_transport("mpi", ret_ops, NULL, 0, err);
 
     if (st != STATUS_OK)
         return st;

@@ -48,5 +48,6 @@ enum status mpi_control_send(struct transport *transport, int peer, const void *
 enum status mpi_control_receive(struct transport *transport, int *ret_peer, void *bytes, bool *ret, struct error *err);
 
 extern const struct raw_ops mpi_raw_ops;
+extern const struct transport_ops mpi_transport_ops;
 
 #endif

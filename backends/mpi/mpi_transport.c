@@ -152,9 +152,7 @@ static enum status mpi_test(struct transport *transport, struct work *work, bool
     return st;
 }
 
-extern const struct transport_ops ferry_transport_plugin;
-
-__attribute__((visibility("default"))) const struct transport_ops ferry_transport_plugin = {
+const struct transport_ops mpi_transport_ops = {
     .name = "mpi",
     .teardown = TEARDOWN_JOB,
     .open = mpi_open,

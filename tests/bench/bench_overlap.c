@@ -337,7 +337,7 @@ static enum status start(struct bench *bench, const struct route_spec *route, st
     struct manifest manifest = {.topology_digest = bench->options.bytes};
     const struct transport_ops *ops = NULL;
     struct transport *transport = NULL;
-    enum status st = plugin_open("mpi", &ops, NULL, 0, err);
+    enum status st = plugin_transport("mpi", &ops, NULL, 0, err);
 
     if (st == STATUS_OK)
         st = ops->open(&transport_options, &transport, err);

@@ -70,7 +70,7 @@ static enum status start(struct job *job, struct keeper *keeper, struct error *e
     job->odd = starter.rank == job->odd_rank;
     st = watchdog_create(&job->watchdog, err);
     if (st == STATUS_OK)
-        st = plugin_open("mpi", &job->ops, NULL, 0, err);
+        st = plugin_transport("mpi", &job->ops, NULL, 0, err);
     if (st)
         return st;
     watchdog_arm(job->watchdog, clock_ns() + job->timeout_ns, "MPI_Init", "startup_timeout");

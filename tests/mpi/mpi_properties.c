@@ -30,7 +30,7 @@ static enum status start(uint64_t seed, struct error *err)
         .timeout_ns = 30 * NS_PER_S, .startup_timeout_ns = 30 * NS_PER_S, .checks = CHECKS_FULL};
     const struct transport_ops *ops = NULL;
     struct transport *transport = NULL;
-    enum status st = plugin_open("mpi", &ops, NULL, 0, err);
+    enum status st = plugin_transport("mpi", &ops, NULL, 0, err);
 
     if (st == STATUS_OK)
         st = ops->open(&transport_options, &transport, err);

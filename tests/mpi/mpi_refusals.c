@@ -206,7 +206,7 @@ int main(int argc, char **argv)
         count = (int)strtol(argv[1], NULL, 10);
     if (argc > 2)
         seed = strtoull(argv[2], NULL, 10);
-    if (plugin_open("mpi", &mpi, NULL, 0, &err)) {
+    if (plugin_transport("mpi", &mpi, NULL, 0, &err)) {
         (void)fprintf(stderr, "%s\n", err.text);
         return 1;
     }

@@ -211,7 +211,7 @@ static enum status start(struct error *err)
                                .max_bytes = 1 << 24};
     const struct transport_ops *ops = NULL;
     struct transport *transport = NULL;
-    enum status st = plugin_open("mpi", &ops, NULL, 0, err);
+    enum status st = plugin_transport("mpi", &ops, NULL, 0, err);
 
     if (st == STATUS_OK)
         st = ops->open(&transport_options, &transport, err);

@@ -230,7 +230,7 @@ END_TEST
 static enum status start(struct error *err)
 {
     struct transport_options options = {.startup_timeout_ns = 30 * NS_PER_S};
-    enum status st = plugin_open("mpi", &ops, NULL, 0, err);
+    enum status st = plugin_transport("mpi", &ops, NULL, 0, err);
 
     if (st == STATUS_OK)
         st = ops->open(&options, &transport, err);
