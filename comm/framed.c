@@ -183,9 +183,8 @@ static bool let_go(struct session *session, struct work **work)
     if (!*work)
         return true;
     if (session->ops->test(session->transport, *work, &ended, NULL) == STATUS_OK && !ended) {
-        if (session->ops->teardown != TEARDOWN_NATIVE)
+        if (session->ops->teardown != TEARDOWN_NATIVE || !session->ops->cancel(session->transport, *work))
             return false;
-        session->ops->cancel(session->transport, *work);
     }
     *work = NULL;
     return true;

@@ -101,8 +101,9 @@ struct transport_ops {
     enum status (*control_receive)(struct transport *transport, int *ret_peer, void *bytes, bool *ret,
                                    struct error *err);
 
-    /* Required with TEARDOWN_NATIVE, else NULL: end this work now; it is freed and its memory is back. */
-    void (*cancel)(struct transport *transport, struct work *work);
+    /* Required with TEARDOWN_NATIVE, else NULL: end this work now.  True: it is freed and its memory is back.  False: it
+     * cannot be ended alone (a message in host memory that lies with a carrier); it goes on, and is tested again. */
+    bool (*cancel)(struct transport *transport, struct work *work);
 
     /* Required.  Short text for logs: "Open MPI v4.1.4, 2 hosts". */
     const char *(*describe)(const struct transport *transport);

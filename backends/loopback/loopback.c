@@ -322,7 +322,7 @@ static void withdraw(struct inbox *inbox, struct message *message)
     message->work = NULL;
 }
 
-static void loopback_cancel(struct transport *transport, struct work *work)
+static bool loopback_cancel(struct transport *transport, struct work *work)
 {
     struct loopback_world *world = transport->world;
 
@@ -331,6 +331,7 @@ static void loopback_cancel(struct transport *transport, struct work *work)
         withdraw(&world->inboxes[work->to], work->message);
     unlock(world);
     free(work);
+    return true;
 }
 
 /* Messages that this rank still holds for others are taken back. */
