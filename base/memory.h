@@ -5,13 +5,15 @@
  * reached.  A transport that takes messages in this memory begins a transfer behind everything queued before it.  Host
  * memory has no queue: calls have happened when they return, and every mark is reached.
  *
- * Every slot may be called by one thread at a time (comm: under the session's lock).  No slot waits. */
+ * Every slot may be called by any thread, several at once: a tensor is released by whoever lets it go last, and the
+ * runtime queues its own copies beside comm's.  No slot waits. */
 #ifndef BASE_MEMORY_H
 #define BASE_MEMORY_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/dtype.h"
 #include "base/status.h"
@@ -47,7 +49,7 @@ struct memory_ops {
     /* Behind everything queued.  NULL is allowed. */
     void (*release)(struct memory *memory, void *block);
 
-    /* One side lies in this memory; the other too, or where the host may read and write. */
+    /* One side lies in this memory; the other too, or where the host may read and write.  The sides do not overlap. */
     enum status (*copy)(struct memory *memory, void *to, const void *from, size_t bytes, struct error *err);
     /* rows runs of run_bytes; strides are the bytes between the starts of two runs. */
     enum status (*copy_rows)(struct memory *memory, void *to, size_t to_stride, const void *from, size_t from_stride,
@@ -55,7 +57,8 @@ struct memory_ops {
     /* left[k] += right[k] for k < count; integers wrap.  Not bool, f16, bf16 (they are added as f32). */
     enum status (*add)(struct memory *memory, enum dtype dtype, void *left, const void *right, size_t count,
                        struct error *err);
-    /* out[k] = in[k]: f16, bf16 to f32, exact, and f32 to f16, bf16, rounded to nearest even. */
+    /* out[k] = in[k]: f16, bf16 to f32, exact, and f32 to f16, bf16, rounded to nearest even.
+     * in and out do not overlap. */
     enum status (*convert)(struct memory *memory, enum dtype from, const void *in, enum dtype to, void *out,
                            size_t count, struct error *err);
 
@@ -76,10 +79,43 @@ struct memory {
     enum memory_kind kind;
 };
 
+/* The process's own memory, for whoever needs a table; comm and tensors take NULL for it, too.  Lends for ever. */
+struct memory *memory_host(void);
+
 /* May the host read and write it as it lies?  NULL: the process's own memory. */
 static inline bool memory_host_view(const struct memory *memory)
 {
     return !memory || memory->kind != MEMORY_DEVICE;
 }
+
+/* The slots, where NULL is the process's own memory: then what is asked has happened, inline.  Of no bytes nothing is
+ * called, and pointers may be NULL. */
+static inline enum status memory_copy(struct memory *memory, void *to, const void *from, size_t bytes,
+                                      struct error *err)
+{
+    if (!bytes)
+        return STATUS_OK;
+    if (memory)
+        return memory->ops->copy(memory, to, from, bytes, err);
+    memcpy(to, from, bytes);
+    return STATUS_OK;
+}
+
+static inline enum status memory_copy_rows(struct memory *memory, void *to, size_t to_stride, const void *from,
+                                           size_t from_stride, size_t run_bytes, size_t rows, struct error *err)
+{
+    if (!run_bytes || !rows)
+        return STATUS_OK;
+    if (memory)
+        return memory->ops->copy_rows(memory, to, to_stride, from, from_stride, run_bytes, rows, err);
+    for (size_t i = 0; i < rows; i++)
+        memcpy((unsigned char *)to + i * to_stride, (const unsigned char *)from + i * from_stride, run_bytes);
+    return STATUS_OK;
+}
+
+/* Wait until everything queued so far has happened, or until deadline_ns on the monotonic clock.  Sleeps in growing
+ * steps up to a millisecond.  STATUS_OK (at once for memory that the host may touch), STATUS_TIMEOUT (it may still
+ * happen), STATUS_LOST. */
+enum status memory_wait(struct memory *memory, uint64_t deadline_ns, struct error *err);
 
 #endif

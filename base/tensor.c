@@ -24,24 +24,47 @@ enum status shape_bytes(const struct shape *shape, enum dtype dtype, size_t *ret
     return STATUS_OK;
 }
 
-enum status tensor_create(enum dtype dtype, const struct shape *shape, struct tensor **ret, struct error *err)
+/* The process's own memory is asked for directly, and aligned to a cache line alone. */
+static enum status allocate(struct memory *memory, size_t bytes, unsigned char **ret, struct error *err)
 {
-    struct tensor *tensor = NULL;
-    unsigned char *memory = NULL;
-    size_t bytes = 0;
     size_t all = 0;
-    enum status st = shape_bytes(shape, dtype, &bytes, err);
+    void *block = NULL;
+    enum status st = STATUS_OK;
 
-    if (st != STATUS_OK)
-        return st;
     if (size_add(bytes, TENSOR_HEADROOM + TENSOR_ALIGN, &all) != STATUS_OK)
         return error_set(err, STATUS_OVERFLOW, "tensor of %zu bytes", bytes);
     all &= ~(size_t)(TENSOR_ALIGN - 1);
+    if (memory)
+        st = memory->ops->allocate(memory, all, &block, err);
+    else if (!(block = aligned_alloc(TENSOR_ALIGN, all)))
+        st = error_set(err, STATUS_NOMEM, "tensor of %zu bytes", bytes);
+    *ret = block;
+    return st;
+}
+
+static void release(struct memory *memory, unsigned char *block)
+{
+    if (memory)
+        memory->ops->release(memory, block);
+    else
+        free(block);
+}
+
+enum status tensor_create_in(struct memory *memory, enum dtype dtype, const struct shape *shape, struct tensor **ret,
+                             struct error *err)
+{
+    struct tensor *tensor = NULL;
+    unsigned char *block = NULL;
+    size_t bytes = 0;
+    enum status st = shape_bytes(shape, dtype, &bytes, err);
+
+    if (st == STATUS_OK)
+        st = allocate(memory, bytes, &block, err);
+    if (st != STATUS_OK)
+        return st;
     tensor = calloc(1, sizeof *tensor);
-    memory = aligned_alloc(TENSOR_ALIGN, all);
-    if (!tensor || !memory) {
-        free(tensor);
-        free(memory);
+    if (!tensor) {
+        release(memory, block);
         return error_set(err, STATUS_NOMEM, "tensor of %zu bytes", bytes);
     }
     atomic_init(&tensor->references, 1);
@@ -49,13 +72,19 @@ enum status tensor_create(enum dtype dtype, const struct shape *shape, struct te
     tensor->shape = *shape;
     tensor->bytes = tensor->capacity_bytes = bytes;
     tensor->memory = memory;
-    tensor->data = memory + TENSOR_HEADROOM;
+    tensor->block = block;
+    tensor->data = block + TENSOR_HEADROOM;
     *ret = tensor;
     return STATUS_OK;
 }
 
-enum status tensor_view(enum dtype dtype, const struct shape *shape, void *memory, tensor_give_back *give_back,
-                        void *context, struct tensor **ret, struct error *err)
+enum status tensor_create(enum dtype dtype, const struct shape *shape, struct tensor **ret, struct error *err)
+{
+    return tensor_create_in(NULL, dtype, shape, ret, err);
+}
+
+enum status tensor_view_in(struct memory *memory, enum dtype dtype, const struct shape *shape, void *block,
+                           tensor_give_back *give_back, void *context, struct tensor **ret, struct error *err)
 {
     struct tensor *tensor = NULL;
     size_t bytes = 0;
@@ -63,10 +92,10 @@ enum status tensor_view(enum dtype dtype, const struct shape *shape, void *memor
 
     if (st != STATUS_OK)
         return st;
-    if (bytes && !memory)
+    if (bytes && !block)
         return error_set(err, STATUS_INVALID, "a view of %zu bytes without memory", bytes);
-    if ((uintptr_t)memory % dtype_bytes(dtype))
-        return error_set(err, STATUS_INVALID, "a view at %p: %s wants addresses that are multiples of %zu", memory,
+    if ((uintptr_t)block % dtype_bytes(dtype))
+        return error_set(err, STATUS_INVALID, "a view at %p: %s wants addresses that are multiples of %zu", block,
                          dtype_name(dtype), dtype_bytes(dtype));
     tensor = calloc(1, sizeof *tensor);
     if (!tensor)
@@ -75,11 +104,18 @@ enum status tensor_view(enum dtype dtype, const struct shape *shape, void *memor
     tensor->dtype = dtype;
     tensor->shape = *shape;
     tensor->bytes = tensor->capacity_bytes = bytes;
-    tensor->data = memory ? memory : (unsigned char *)tensor; /* of no bytes: any address */
+    tensor->memory = memory;
+    tensor->data = block ? block : (unsigned char *)tensor; /* of no bytes: any address */
     tensor->give_back = give_back;
     tensor->context = context;
     *ret = tensor;
     return STATUS_OK;
+}
+
+enum status tensor_view(enum dtype dtype, const struct shape *shape, void *memory, tensor_give_back *give_back,
+                        void *context, struct tensor **ret, struct error *err)
+{
+    return tensor_view_in(NULL, dtype, shape, memory, give_back, context, ret, err);
 }
 
 enum status tensor_reshape(struct tensor *tensor, enum dtype dtype, const struct shape *shape, struct error *err)
@@ -107,7 +143,8 @@ void tensor_release(struct tensor *tensor)
 {
     if (!tensor || atomic_fetch_sub_explicit(&tensor->references, 1, memory_order_acq_rel) != 1)
         return;
-    free(tensor->memory);
+    if (tensor->block)
+        release(tensor->memory, tensor->block);
     if (tensor->give_back)
         tensor->give_back(tensor->context);
     free(tensor);

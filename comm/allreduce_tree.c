@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "base/elements.h"
 #include "base/size.h"
 #include "comm/member_tree.h"
 #include "comm/reduce.h"
@@ -69,7 +70,7 @@ static enum status end(struct collective *work, int round, struct error *err)
 
     (void)err;
     if (came && round < depth)
-        reduce_add(reduce_partial(work->dtype), work->scratch, came, element_count(work));
+        elements_add(reduce_partial(work->dtype), work->scratch, came, element_count(work));
     else if (came && work->send->bytes)
         memcpy(work->scratch, came, work->send->bytes);
     if (round == 2 * depth - 1 && work->recv->bytes)

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/elements.h"
+
 enum { BLOCK = 512, PARTIAL_BYTES = 8 };
 
 bool reduce_supports(enum dtype dtype)
@@ -18,67 +20,20 @@ enum dtype reduce_partial(enum dtype dtype)
     return dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? DTYPE_F32 : dtype;
 }
 
-#define ADD(type)                                                                                                      \
-    do {                                                                                                               \
-        type *restrict to = left;                                                                                      \
-        const type *restrict from = right;                                                                             \
-        for (size_t k = 0; k < count; k++)                                                                             \
-            to[k] = (type)(to[k] + from[k]);                                                                           \
-    } while (0)
-
-void reduce_add(enum dtype partial, void *left, const void *right, size_t count)
-{
-    switch (partial) {
-    case DTYPE_F32:
-        ADD(float);
-        break;
-    case DTYPE_F64:
-        ADD(double);
-        break;
-    case DTYPE_I8:
-    case DTYPE_U8:
-        ADD(uint8_t);
-        break;
-    case DTYPE_I32:
-    case DTYPE_U32:
-        ADD(uint32_t);
-        break;
-    default:
-        ADD(uint64_t);
-        break;
-    }
-}
-
 void reduce_widen(enum dtype dtype, const void *in, size_t count, void *out)
 {
-    const uint16_t *from = in;
-    float *to = out;
-
-    if (dtype == DTYPE_F16) {
-        for (size_t k = 0; k < count; k++)
-            to[k] = f16_to_f32(from[k]);
-    } else if (dtype == DTYPE_BF16) {
-        for (size_t k = 0; k < count; k++)
-            to[k] = bf16_to_f32(from[k]);
-    } else if (count) {
+    if (reduce_partial(dtype) != dtype)
+        elements_widen(dtype, in, count, out);
+    else if (count)
         memcpy(out, in, count * dtype_bytes(dtype));
-    }
 }
 
 void reduce_narrow(enum dtype dtype, const void *in, size_t count, void *out)
 {
-    const float *from = in;
-    uint16_t *to = out;
-
-    if (dtype == DTYPE_F16) {
-        for (size_t k = 0; k < count; k++)
-            to[k] = f32_to_f16(from[k]);
-    } else if (dtype == DTYPE_BF16) {
-        for (size_t k = 0; k < count; k++)
-            to[k] = f32_to_bf16(from[k]);
-    } else if (count && in != out) {
+    if (reduce_partial(dtype) != dtype)
+        elements_narrow(dtype, in, count, out);
+    else if (count && in != out)
         memcpy(out, in, count * dtype_bytes(dtype));
-    }
 }
 
 /* One block of the tree over in[low..high), from element at on. */
@@ -93,7 +48,7 @@ static void tree_block(enum dtype dtype, const void *const *in, int low, int hig
     }
     tree_block(dtype, in, low, mid, at, count, out);
     tree_block(dtype, in, mid, high, at, count, right);
-    reduce_add(reduce_partial(dtype), out, right, count);
+    elements_add(reduce_partial(dtype), out, right, count);
 }
 
 /* Two members of a dtype that is its own partial: no copies. */
@@ -135,7 +90,7 @@ void reduce_tree(enum dtype dtype, const void *const *in, int members, size_t co
 
     if (members == 2 && reduce_partial(dtype) == dtype) {
         if (out == in[0])
-            reduce_add(dtype, out, in[1], count);
+            elements_add(dtype, out, in[1], count);
         else
             sum_two(dtype, in[0], in[1], count, out);
         return;

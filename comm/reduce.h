@@ -19,9 +19,6 @@ void reduce_tree(enum dtype dtype, const void *const *in, int members, size_t co
 /* The type of partial sums that travel: f32 for f16 and bf16, else dtype itself. */
 enum dtype reduce_partial(enum dtype dtype);
 
-/* left[k] += right[k], both of the partial type. */
-void reduce_add(enum dtype partial, void *left, const void *right, size_t count);
-
 /* Between dtype and its partial type; a copy where they are the same. */
 void reduce_widen(enum dtype dtype, const void *in, size_t count, void *out);
 void reduce_narrow(enum dtype dtype, const void *in, size_t count, void *out);
