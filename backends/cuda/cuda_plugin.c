@@ -3,6 +3,7 @@
 #include <nccl.h>
 #include <stdio.h>
 
+#include "backends/cuda/cuda_private.h"
 #include "comm/plugin.h"
 
 /* CUDA's numbers are 1000 * major + 10 * minor; 0 stands for none. */
@@ -44,5 +45,6 @@ extern const struct plugin ferry_plugin;
 
 __attribute__((visibility("default"))) const struct plugin ferry_plugin = {
     .name = "cuda",
+    .devices = &cuda_device_ops,
     .libraries = cuda_libraries,
 };
