@@ -71,6 +71,9 @@ struct memory_ops {
     void (*forget)(struct memory *memory, struct memory_mark *mark);
 
     enum status (*space)(struct memory *memory, struct memory_space *ret, struct error *err);
+
+    /* Optional: do these bytes lie in a block that was allocated here?  NULL: nobody can tell. */
+    bool (*holds)(const struct memory *memory, const void *bytes, size_t count);
 };
 
 /* First member of what a provider allocates. */
