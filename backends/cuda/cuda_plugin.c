@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "backends/cuda/cuda_private.h"
+#include "backends/nccl/nccl_transport.h"
 #include "comm/plugin.h"
 
 /* CUDA's numbers are 1000 * major + 10 * minor; 0 stands for none. */
@@ -45,6 +46,7 @@ extern const struct plugin ferry_plugin;
 
 __attribute__((visibility("default"))) const struct plugin ferry_plugin = {
     .name = "cuda",
+    .transport = &nccl_transport_ops,
     .devices = &cuda_device_ops,
     .libraries = cuda_libraries,
 };

@@ -51,7 +51,7 @@ static void boot_fail(struct boot *boot, enum status st, const char *text)
     if (boot->failed != STATUS_OK)
         return;
     boot->failed = st;
-    (void)snprintf(boot->text, sizeof boot->text, "%s", text);
+    (void)snprintf(boot->text, sizeof boot->text, "%.*s", (int)sizeof boot->text - 1, text);
 }
 
 /* Say it to those who must know: rank 0, or at rank 0 all others. */
