@@ -1,4 +1,4 @@
-/* The one clock: monotonic nanoseconds. */
+/* The one clock, monotonic nanoseconds; and the time of day, for what other processes read. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
@@ -14,6 +14,15 @@ static inline uint64_t clock_ns(void)
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+/* Since 1970. */
+static inline uint64_t clock_unix_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 

@@ -86,14 +86,6 @@ static void get_name(const unsigned char *at, char name[NAME_BYTES])
     }
 }
 
-static uint64_t unix_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
-}
-
 static void put_header(unsigned char *file, int rank, int size)
 {
     char host[NAME_BYTES] = "";
@@ -106,7 +98,7 @@ static void put_header(unsigned char *file, int rank, int size)
     put_u32(file + AT_SIZE, (uint32_t)size);
     put_u32(file + AT_PID, (uint32_t)getpid());
     put_name(file + AT_HOST, host);
-    put_u64(file + AT_STARTED, unix_ns());
+    put_u64(file + AT_STARTED, clock_unix_ns());
     put_u64(file, MAGIC);
 }
 
@@ -273,7 +265,7 @@ void recorder_mark_killed(const char *run_dir, int rank, int signal)
     unsigned char header[HEADER_BYTES];
     char path[4096];
     uint64_t started = 0;
-    uint64_t now = unix_ns();
+    uint64_t now = clock_unix_ns();
     int file = recorder_path(run_dir, rank, path, sizeof path) ? -1 : open(path, O_RDWR | O_CLOEXEC);
 
     if (file < 0)
@@ -288,6 +280,27 @@ void recorder_mark_killed(const char *run_dir, int rank, int signal)
         (void)wrote; /* the cause is told anyway */
     }
     close(file);
+}
+
+bool recorder_sign(const char *run_dir, int rank, struct recorder_sign *ret)
+{
+    unsigned char header[HEADER_BYTES];
+    char path[4096];
+    int file = recorder_path(run_dir, rank, path, sizeof path) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool good = file >= 0 && pread(file, header, sizeof header, 0) == HEADER_BYTES && get_u64(header) == MAGIC &&
+                get_u32(header + 8) == VERSION && get_u32(header + AT_RANK) == (uint32_t)rank &&
+                get_u32(header + AT_SIZE) <= MAX_RANKS && get_u32(header + AT_END) < RECORDER_END_COUNT;
+
+    if (file >= 0)
+        close(file);
+    if (!good)
+        return false;
+    ret->size = (int)get_u32(header + AT_SIZE);
+    ret->pid = (int)get_u32(header + AT_PID);
+    get_name(header + AT_HOST, ret->host);
+    ret->started_unix_ns = get_u64(header + AT_STARTED);
+    ret->end = (enum recorder_end)get_u32(header + AT_END);
+    return true;
 }
 
 /* A number from a file as an operation: one that we do not know is none. */

@@ -101,6 +101,18 @@ enum status recorder_path(const char *run_dir, int rank, char *path, size_t path
 /* What a rank did last, from its file in run_dir, as text: its last record, its phase.  False: there is none. */
 bool recorder_last(const char *run_dir, int rank, char *text, size_t text_bytes, uint64_t *ret_written_ns);
 
+/* What tells whether a rank lives, from its file's first KiB. */
+struct recorder_sign {
+    int size;
+    int pid;
+    char host[64];
+    uint64_t started_unix_ns;
+    enum recorder_end end;
+};
+
+/* False: the rank has no file of this version that can be read. */
+bool recorder_sign(const char *run_dir, int rank, struct recorder_sign *ret);
+
 /* "all_reduce_sum on tensor/0, sequence 12, posted 3.2 s before" into text. */
 void record_text(const struct record *record, uint64_t now_ns, char *text, size_t text_bytes);
 

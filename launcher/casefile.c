@@ -480,6 +480,7 @@ void casefile_done(struct casefile *casefile)
     free(casefile->patients);
     free(casefile->came);
     text_done(&casefile->notes);
+    text_done(&casefile->processes);
     *casefile = (struct casefile){0};
 }
 

@@ -29,7 +29,8 @@ struct casefile {
     uint64_t started_unix_ns; /* the first of them */
     uint64_t newest_unix_ns;  /* the last sign of life of any */
     struct known_cause cause;
-    struct text notes; /* files that were left out and why, one a line */
+    struct text notes;     /* files that were left out and why, one a line */
+    struct text processes; /* of this machine that are stopped, or have ended unseen, one a line */
 };
 
 /* Find the run: folder itself, or the newest of the runs below it; ret [PATH_MAX].  *ret_others: how many more runs
@@ -46,6 +47,9 @@ void patient_of(const struct recorder_view *view, struct patient *ret);
 
 /* Settle what the times say: who is silent, who is gone.  moved [size]: gave a sign while we looked. */
 void patients_settle(struct patient *patients, int size, const bool *moved);
+
+/* Look at the processes of the ranks that ran on this host, and at their keepers; adds to processes.  Local. */
+void casefile_look(struct casefile *casefile, const char *host);
 
 /* What the others' files tell of a rank: its last transfers with them, and what they wait for from it; one a line.
  * Local; reads every file of the folder again.  STATUS_NOMEM. */

@@ -7,6 +7,7 @@
 #include "launcher/doctor_page.h"
 #include "launcher/options.h"
 #include "launcher/output.h"
+#include "launcher/starter.h"
 
 /* Between two looks at ranks that have not ended: ten times as long as a living one needs for a sign of life. */
 #define WATCH_NS (200 * NS_PER_MS)
@@ -14,12 +15,17 @@
 static enum status examine(const struct doctor_options *options, struct casefile *casefile, struct error *err)
 {
     struct doctor_page page = {.casefile = casefile};
+    struct starter here;
     char folder[PATH_MAX];
     struct text out = {0};
     enum status st = casefile_find(options->folder, folder, &page.other_runs, err);
 
     if (st == STATUS_OK)
         st = casefile_open(folder, WATCH_NS, casefile, err);
+    if (st == STATUS_OK) {
+        starter_read(&here);
+        casefile_look(casefile, here.host);
+    }
     if (st == STATUS_OK)
         st = diagnosis_create(casefile->patients, casefile->size, casefile->moving, &page.diagnosis, err);
     if (st == STATUS_OK)

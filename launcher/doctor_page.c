@@ -93,7 +93,6 @@ static void describe_life(const struct patient *patient, char *words, size_t byt
 static void add_head(const struct doctor_page *page, struct text *out)
 {
     const struct casefile *casefile = page->casefile;
-    struct timespec now;
     uint64_t now_ns;
 
     text_add(out, "run        %s", casefile->folder);
@@ -101,8 +100,7 @@ static void add_head(const struct doctor_page *page, struct text *out)
         text_add(out, "  (the newest; %d other%s beside it)", page->other_runs, page->other_runs == 1 ? "" : "s");
     text_add(out, "\n");
     if (casefile->started_unix_ns) {
-        clock_gettime(CLOCK_REALTIME, &now);
-        now_ns = (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+        now_ns = clock_unix_ns();
         text_add(out, "time       started ");
         add_time(casefile->started_unix_ns, out);
         text_add(out, ", last sign of life %.1f s later",
@@ -320,7 +318,9 @@ static void add_advice(const struct doctor_page *page, struct text *out)
     enum verdict verdict = page->diagnosis->verdict;
     int rank = subject(page);
 
-    if (casefile->starting)
+    if (casefile->processes.length && !cause->known)
+        text_add(out, "nobody goes on, and nobody's end is seen, while a process stands: see above\n");
+    else if (casefile->starting)
         text_add(out, "the ranks that have not come: was their host reached, and does `ferry version` run there?\n");
     else if (page->diagnosis->cycle_count)
         text_add(out, "the ranks of a cycle call operations in different orders, or one of them skipped one: compare "
@@ -353,6 +353,10 @@ enum status doctor_page_text(const struct doctor_page *page, struct text *out, s
     else if (page->casefile->size)
         add_ranks(page, out);
     st = add_waits(page, out, err);
+    if (page->casefile->processes.length) {
+        text_add(out, "\n");
+        add_lines("process", text_string(&page->casefile->processes), out);
+    }
     if (page->casefile->notes.length) {
         text_add(out, "\n");
         add_lines("left out", text_string(&page->casefile->notes), out);
@@ -519,6 +523,7 @@ enum status doctor_page_json(const struct doctor_page *page, struct text *out, s
         if (is_end(page, i))
             st = add_end_json(page, i, out, err);
     }
+    add_text_json("process", &casefile->processes, out);
     add_text_json("note", &casefile->notes, out);
     add_advice(page, &advice);
     add_text_json("advice", &advice, out);

@@ -13,7 +13,8 @@ struct doctor_page {
 /* STATUS_NOMEM. */
 enum status doctor_page_text(const struct doctor_page *page, struct text *out, struct error *err);
 
-/* Kinds: run, cause, rank (one each), cycle, end (a rank that others wait for), note, advice.  STATUS_NOMEM. */
+/* Kinds: run, cause, rank (one each), cycle, end (a rank that others wait for),
+ * process (one that is stopped), note, advice.  STATUS_NOMEM. */
 enum status doctor_page_json(const struct doctor_page *page, struct text *out, struct error *err);
 
 #endif

@@ -24,20 +24,10 @@
 #include "base/storage.h"
 #include "comm/cause.h"
 #include "comm/recorder.h"
+#include "launcher/gone.h"
+#include "launcher/keeper_private.h"
+#include "launcher/process.h"
 #include "launcher/starter.h"
-
-/* Shared between keeper and worker. */
-struct keeper {
-    atomic_bool set;
-    atomic_bool speaking;     /* somebody writes words */
-    _Atomic int words_status; /* 0: none, or not whole yet */
-    char words[1024];
-    char tag[96];              /* the worker's, in front of its words */
-    _Atomic uint64_t limit_ns; /* how long the worker may be stopped; 0: for ever */
-    int rank;
-    int size;
-    char run_dir[PATH_MAX];
-};
 
 /* The keeper's own side. */
 struct watch {
@@ -58,6 +48,7 @@ struct watch {
 #define STOPPED_GRACE_NS (6 * NS_PER_S)
 #define STOPPED_STEP_NS (1500 * NS_PER_MS) /* what mpirun needs to end the others */
 #define STOPPED_TICK_NS (200 * NS_PER_MS)
+#define BEAT_NS (500 * NS_PER_MS)
 #define ORPHAN_GRACE_NS (2 * NS_PER_S)
 enum { STOPPED_STEPS = 2 };
 
@@ -98,6 +89,8 @@ static long long oom_kills(void)
 /* In the child.  A keeper that died before prctl would never be noticed: look again after it. */
 static _Noreturn void work(keeper_worker *worker, void *context, struct watch *watch, pid_t parent, const sigset_t *old)
 {
+    int code;
+
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
@@ -105,7 +98,11 @@ static _Noreturn void work(keeper_worker *worker, void *context, struct watch *w
         (void)setpgid(0, 0);
     write_file("/proc/self/oom_score_adj", "1000");
     (void)sigprocmask(SIG_SETMASK, old, NULL);
-    exit(worker(context, watch->shared));
+    watch->shared->process = parent;
+    keeper_guard_start(watch->shared);
+    code = worker(context, watch->shared);
+    keeper_awaken(watch->shared);
+    exit(code);
 }
 
 /* mpirun signals the keeper's whole process group.  The worker leaves it, so that it gets each signal once, through us;
@@ -120,42 +117,21 @@ static bool needs_own_group(void)
 static bool sent_by_starter(pid_t sender)
 {
     pid_t ancestor = getppid();
+    struct process process;
 
-    while (ancestor > 1 && ancestor != sender && getpgid(ancestor) == getpgrp()) {
-        char path[64];
-        char line[512] = "";
-        const char *end;
-        int parent = 0;
-        FILE *file;
-
-        (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)ancestor);
-        file = fopen(path, "re");
-        if (file && !fgets(line, sizeof line, file))
-            line[0] = '\0';
-        if (file)
-            fclose(file);
-        end = strrchr(line, ')');
-        if (!end || sscanf(end, ") %*c %d", &parent) != 1) /* NOLINT(cert-err34-c): a number of the kernel's */
-            break;
-        ancestor = parent;
-    }
+    while (ancestor > 1 && ancestor != sender && getpgid(ancestor) == getpgrp() && process_read(ancestor, &process))
+        ancestor = process.parent;
     return sender == 0 || sender == ancestor;
 }
 
 static void remember_stranger(struct watch *watch, pid_t sender, int number)
 {
-    char path[64];
-    FILE *file;
+    struct process process;
 
     watch->stranger = sender;
     watch->stranger_signal = number;
-    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)sender);
-    file = fopen(path, "re");
-    if (!file || !fgets(watch->stranger_name, sizeof watch->stranger_name, file))
-        (void)snprintf(watch->stranger_name, sizeof watch->stranger_name, "gone by now");
-    watch->stranger_name[strcspn(watch->stranger_name, "\n")] = '\0';
-    if (file)
-        fclose(file);
+    (void)snprintf(watch->stranger_name, sizeof watch->stranger_name, "%s",
+                   process_read(sender, &process) ? process.name : "gone by now");
 }
 
 static bool asks_to_end(int number)
@@ -280,19 +256,43 @@ static void report_words(const struct watch *watch)
     tell(watch, &cause, NULL, line);
 }
 
+/* The starter ends this rank and nobody has said why: has another gone with its keeper, which could not say it? */
+static void report_gone(const struct watch *watch)
+{
+    const struct keeper *shared = watch->shared;
+    struct cause cause = {.status = STATUS_LOST};
+    struct starter starter;
+    char last[256] = "";
+    struct gone gone;
+    bool known;
+
+    starter_read(&starter);
+    if (!atomic_load(&shared->set) || !gone_find(shared, starter.host, &gone))
+        return;
+    cause.rank = gone.rank;
+    cause.reporter = shared->rank;
+    known = recorder_last(shared->run_dir, gone.rank, last, sizeof last, &cause.time_ns);
+    (void)snprintf(cause.text, sizeof cause.text, "rank %d on %s died: its keeper was killed%s", gone.rank, gone.host,
+                   gone.certain ? "" : ", or its host was lost");
+    tell(watch, &cause, known ? last : NULL, cause.text);
+}
+
 static int exit_code(const struct watch *watch, int status)
 {
     const struct keeper *shared = watch->shared;
+    bool recorded = atomic_load(&shared->set) && shared->run_dir[0];
 
     if (WIFEXITED(status)) {
         if (WEXITSTATUS(status))
             report_words(watch);
         return WEXITSTATUS(status) <= 125 ? WEXITSTATUS(status) : 1;
     }
+    if (recorded) /* first of all: other keepers look whether this one did it */
+        recorder_mark_killed(shared->run_dir, shared->rank, WTERMSIG(status));
     if (!quiet(watch, WTERMSIG(status)))
         report_death(watch, WTERMSIG(status));
-    if (atomic_load(&shared->set) && shared->run_dir[0])
-        recorder_mark_killed(shared->run_dir, shared->rank, WTERMSIG(status));
+    else
+        report_gone(watch);
     return status_exit_code(STATUS_LOST);
 }
 
@@ -339,13 +339,15 @@ static int end_stopped(const struct watch *watch)
     return status_exit_code(STATUS_TIMEOUT);
 }
 
-/* The next signal, or 0 after a tick while the worker is stopped.  A tick counts as one however long it was: who stops
- * the whole job stops this process too, and that time is not the worker's. */
+/* The next signal, or 0 after a tick, each of which the worker takes for a sign of life.  While the worker is stopped a
+ * tick counts as one however long it was: who stops the whole job stops this process too, and that time is not the
+ * worker's. */
 static int next_signal(struct watch *watch, const sigset_t *signals, siginfo_t *info)
 {
-    const struct timespec tick = {.tv_nsec = STOPPED_TICK_NS};
-    int number = watch->stopped ? sigtimedwait(signals, info, &tick) : sigwaitinfo(signals, info);
+    const struct timespec tick = {.tv_nsec = watch->stopped ? STOPPED_TICK_NS : BEAT_NS};
+    int number = sigtimedwait(signals, info, &tick);
 
+    atomic_fetch_add(&watch->shared->beats, 1);
     if (watch->stopped && number < 0 && errno == EAGAIN)
         watch->stopped_ns += STOPPED_TICK_NS;
     return number > 0 ? number : 0;
@@ -408,6 +410,7 @@ int keeper_run(keeper_worker *worker, void *context)
         return status_exit_code(STATUS_ENVIRONMENT);
     }
     watch.shared = storage_edit(storage);
+    watch.shared->begun_unix_ns = clock_unix_ns();
     (void)fflush(NULL);
     code = fork_worker(worker, context, &watch);
     storage_release(storage);
@@ -432,6 +435,7 @@ void keeper_last_words(struct keeper *keeper, enum status status, const char *te
     keeper->words[length] = '\0';
     memcpy(keeper->tag, log_tag(), strnlen(log_tag(), sizeof keeper->tag - 1));
     atomic_store(&keeper->words_status, (int)status);
+    keeper_awaken(keeper);
 }
 
 void keeper_set_limit(struct keeper *keeper, uint64_t limit_ns)

@@ -6,7 +6,10 @@
  * starter (mpirun, srun) sent is no cause: nothing is printed; one that anybody else sent to this rank alone is.  The
  * worker dies with its keeper, also when it is stopped, and is the first that the kernel kills when memory runs out.
  *
- * A stopped rank is named by the others.  Where there is none awake, its keeper ends it: code 7. */
+ * A stopped rank is named by the others.  Where there is none awake, its keeper ends it: code 7.  The keeper of a rank
+ * is stopped or killed as easily.  The worker continues a stopped one when it ends, and when the rank's limit has run
+ * out; one that cannot be continued it kills 6 s later, after it has said so.  A killed one takes its worker with it:
+ * the starter ends the other ranks, and the keepers of these say who has gone. */
 #ifndef LAUNCHER_KEEPER_H
 #define LAUNCHER_KEEPER_H
 
@@ -33,8 +36,12 @@ void keeper_set_run(struct keeper *keeper, const char *run_dir, int rank, int si
  * call counts.  Async-signal-safe. */
 void keeper_last_words(struct keeper *keeper, enum status status, const char *text);
 
+/* End the worker's process at once, like _exit, but with a keeper that sees it.  Async-signal-safe. */
+_Noreturn void keeper_end(struct keeper *keeper, int code);
+
 /* How long the worker may be stopped from now on before its keeper ends it, with 6 to 9 seconds' grace for the other
- * ranks to do so first.  0, as at the start: for ever. */
+ * ranks to do so first; and how long the keeper may be before the worker continues it.  0, as at the start: for ever,
+ * and until the worker's end. */
 void keeper_set_limit(struct keeper *keeper, uint64_t limit_ns);
 
 #endif

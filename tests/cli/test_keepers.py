@@ -1,0 +1,97 @@
+"""Keepers that are stopped or killed under a real mpirun: the run ends, in time, and somebody says of what."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+
+import expecting
+from expecting import running
+
+MODEL = os.path.join(running.TINY, "llama-10-layers")
+tally = running.Tally()
+folder = tempfile.mkdtemp(prefix="ferry-keepers-")
+
+
+def start(name, ranks=2, delay="3s", **communication):
+    """A run that stands for a while in its 16th operation; comes back when it does.  (the run, its run_dir)"""
+    where = os.path.join(folder, name)
+    path = running.write_topology(
+        folder, name, {"pipeline": ranks}, {"model": MODEL, "prompts": ["t"], "max_new_tokens": 6, "ignore_eos": True},
+        run_dir=where, communication={"timeout": "20s", **communication})
+    job = running.Run(running.mpirun_command(ranks, ["run", path, "--json", "--fault",
+                                                     "rank=1,op=16,kind=delay:" + delay]))
+    job.until(lambda: os.path.isdir(where) and any(
+        b"step " in running._read(os.path.join(where, run, "rank-000001.recorder")) for run in os.listdir(where)))
+    return job, where
+
+
+def doctor(where):
+    result = running.execute([running.FERRY, "doctor", where, "--json"], timeout=30)
+    lines = [json.loads(line) for line in result.out.splitlines()]
+    return result, {kind: [line for line in lines if line["kind"] == kind] for kind in ("run", "cause", "process")}
+
+
+def stopped():
+    """Both keepers: without them no end would ever be seen, and mpirun wait for ever."""
+    job, where = start("stopped")
+    keepers = {rank: pair[0] for rank, pair in job.ranks().items()}
+    for keeper in keepers.values():
+        os.kill(keeper, signal.SIGSTOP)
+    result, said = doctor(where)
+    tally.check({line["text"] for line in said["process"]} == {
+        "rank %d: its keeper, process %d, is stopped: kill -CONT %d continues a stopped one" % (rank, pid, pid)
+        for rank, pid in keepers.items()} and len(keepers) == 2, "the doctor sees stopped keepers", result.summary())
+    page = running.execute([running.FERRY, "doctor", where], timeout=30)
+    tally.check("process    rank 0: its keeper, process %d, is stopped" % keepers[0] in page.out and
+                "nobody's end is seen" in page.out, "so does its page", page.summary())
+    result = job.finish(30)
+    expecting.success(tally, "a run whose keepers are stopped ends well", result, within=25)
+    tally.check(len(result.objects()) == 1, "with its text", result.summary())
+
+
+def stopped_and_dead():
+    """A stopped keeper cannot tell of its rank's death: the others find it silent."""
+    job, _ = start("dead", delay="60s", timeout="3s")
+    keeper, worker = job.ranks()[1]
+    os.kill(keeper, signal.SIGSTOP)
+    os.kill(worker, signal.SIGKILL)
+    expecting.failure(tally, "a rank that dies under a stopped keeper", job.finish(40), "timeout",
+                      "rank 1 has been silent", within=20)
+
+
+def killed(ranks, victim):
+    job, where = start("killed-%d-%d" % (ranks, victim), ranks, delay="60s")
+    os.kill(job.ranks()[victim][0], signal.SIGKILL)
+    result = job.finish(40)
+    said = doctor(where)[1]
+    name = "rank %d of %d, whose keeper is killed" % (victim, ranks)
+    tally.check(result.code == 137 and not result.left and result.seconds < 15, name + ", ends the run",
+                result.summary())
+    tally.check(expecting.causes(result) == 1 and
+                "rank %d on %s died: its keeper was killed; its last operation: " % (victim, os.uname().nodename) in
+                result.err, name + ", is named once", result.summary())
+    tally.check(len(said["cause"]) == 1 and said["cause"][0]["rank"] == victim and
+                said["cause"][0]["exit_code"] == 8 and said["cause"][0]["last_operation"], name + ", is in cause.json",
+                json.dumps(said, indent=1))
+
+
+def interrupted():
+    """mpirun's own stop is no death of anybody."""
+    job, where = start("interrupted", delay="60s")
+    os.kill(job.process.pid, signal.SIGTERM)
+    result = job.finish(40)
+    tally.check(result.code and expecting.causes(result) == 0 and not result.left and not doctor(where)[1]["cause"],
+                "a run that mpirun is told to end accuses nobody", result.summary())
+
+
+def main():
+    for case in (stopped, stopped_and_dead, lambda: killed(2, 1), lambda: killed(3, 0), interrupted):
+        case()
+    shutil.rmtree(folder)
+    tally.finish()
+
+
+main()

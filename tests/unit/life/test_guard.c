@@ -1,0 +1,376 @@
+/* Keepers that are stopped, held by a debugger, or killed: each test plays the starter of one or two of them. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/cause.h"
+#include "comm/recorder.h"
+#include "launcher/gone.h"
+#include "launcher/keeper_private.h"
+#include "launcher/watchdog.h"
+
+/* A keeper under test, a child of this process. */
+struct kept {
+    pid_t pid;
+    int pipe;  /* its, and its worker's, standard error */
+    bool over; /* it has ended by itself */
+    int code;  /* 128 + the signal that it died of */
+    double seconds;
+    char text[2048];
+};
+
+static void spawn(struct kept *kept, keeper_worker *worker)
+{
+    int ends[2];
+
+    ck_assert_int_eq(pipe(ends), 0);
+    kept->pid = fork();
+    if (kept->pid == 0) {
+        (void)signal(SIGTERM, SIG_DFL); /* Check has a handler */
+        (void)dup2(ends[1], STDERR_FILENO);
+        (void)close(ends[0]);
+        (void)close(ends[1]);
+        (void)dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+        _exit(keeper_run(worker, NULL));
+    }
+    close(ends[1]);
+    kept->pipe = ends[0];
+}
+
+/* Wait for its end, for so long; then it is killed. */
+static void collect(struct kept *kept, int within_s)
+{
+    uint64_t begun_ns = clock_ns();
+    size_t have = 0;
+    ssize_t more;
+    int status = 0;
+
+    kept->over = false;
+    while (!kept->over && clock_ns() < begun_ns + (uint64_t)within_s * NS_PER_S) {
+        kept->over = waitpid(kept->pid, &status, WNOHANG) == kept->pid;
+        clock_sleep_ns(10 * NS_PER_MS);
+    }
+    kept->seconds = (double)(clock_ns() - begun_ns) / (double)NS_PER_S;
+    if (!kept->over) {
+        (void)kill(kept->pid, SIGKILL);
+        ck_assert_int_eq(waitpid(kept->pid, &status, 0), kept->pid);
+    }
+    kept->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    while (have < sizeof kept->text - 1 &&
+           (more = read(kept->pipe, kept->text + have, sizeof kept->text - 1 - have)) > 0)
+        have += (size_t)more;
+    kept->text[have] = '\0';
+    close(kept->pipe);
+}
+
+/* In the worker. */
+static char keeper_state(const struct keeper *keeper)
+{
+    char path[64];
+    char line[256] = "";
+    FILE *file;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)keeper->process);
+    file = fopen(path, "re");
+    if (file && !fgets(line, sizeof line, file))
+        line[0] = '\0';
+    if (file)
+        fclose(file);
+    return strrchr(line, ')') ? strrchr(line, ')')[2] : '?';
+}
+
+/* In the worker: the keeper is stopped before this returns. */
+static bool stop_keeper(const struct keeper *keeper)
+{
+    (void)kill(keeper->process, SIGSTOP);
+    for (int i = 0; i < 200 && keeper_state(keeper) != 'T'; i++)
+        clock_sleep_ns(5 * NS_PER_MS);
+    return keeper_state(keeper) == 'T';
+}
+
+static int end_by_returning(void *context, struct keeper *keeper)
+{
+    (void)context;
+    return stop_keeper(keeper) ? 7 : 99;
+}
+
+static void end_process(void *keeper, int exit_code)
+{
+    keeper_end(keeper, exit_code);
+}
+
+static int end_by_watchdog(void *context, struct keeper *keeper)
+{
+    struct watchdog *watchdog = NULL;
+
+    (void)context;
+    if (watchdog_create(&watchdog, NULL) != STATUS_OK || !stop_keeper(keeper))
+        return 99;
+    watchdog_exit_by(watchdog, end_process, keeper);
+    watchdog_leave(watchdog, 100 * NS_PER_MS, 7);
+    clock_sleep_ns(60 * NS_PER_S);
+    return 98;
+}
+
+START_TEST(a_stopped_keeper_sees_the_end_of_its_worker)
+{
+    keeper_worker *const ends[] = {end_by_returning, end_by_watchdog};
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        struct kept kept;
+
+        spawn(&kept, ends[i]);
+        collect(&kept, 10);
+        ck_assert_msg(kept.over, "the keeper is still stopped");
+        ck_assert_int_eq(kept.code, 7);
+        ck_assert_str_eq(kept.text, "");
+    }
+}
+END_TEST
+
+static int outlast_the_limit(void *context, struct keeper *keeper)
+{
+    (void)context;
+    keeper_set_run(keeper, NULL, 1, 3);
+    keeper_set_limit(keeper, NS_PER_S);
+    if (!stop_keeper(keeper))
+        return 99;
+    for (int i = 0; i < 500 && keeper_state(keeper) == 'T'; i++)
+        clock_sleep_ns(10 * NS_PER_MS);
+    clock_sleep_ns(2 * NS_PER_S); /* it beats again: nothing more happens */
+    return keeper_state(keeper) == 'T' ? 98 : 0;
+}
+
+START_TEST(a_keeper_stopped_for_the_limit_is_continued)
+{
+    struct kept kept;
+
+    spawn(&kept, outlast_the_limit);
+    collect(&kept, 20);
+    ck_assert(kept.over);
+    ck_assert_int_eq(kept.code, 0);
+    ck_assert_ptr_nonnull(strstr(kept.text, "rank 1/3: warning: the keeper of this rank, process "));
+    ck_assert_ptr_nonnull(strstr(kept.text, ": the rank continues it\n"));
+    ck_assert_ptr_eq(strchr(kept.text, '\n'), strrchr(kept.text, '\n'));
+}
+END_TEST
+
+static int wait_for_ever(void *context, struct keeper *keeper)
+{
+    (void)context;
+    keeper_set_limit(keeper, NS_PER_S);
+    clock_sleep_ns(60 * NS_PER_S);
+    return 98;
+}
+
+START_TEST(a_keeper_that_a_debugger_holds_ends_with_its_rank)
+{
+    struct kept kept;
+    int status;
+
+    spawn(&kept, wait_for_ever);
+    clock_sleep_ns(200 * NS_PER_MS);
+    if (ptrace(PTRACE_SEIZE, kept.pid, NULL, NULL) || ptrace(PTRACE_INTERRUPT, kept.pid, NULL, NULL) ||
+        waitpid(kept.pid, &status, __WALL) != kept.pid) {
+        (void)printf("# SKIP: no ptrace here: %s\n", strerror(errno));
+        kill(kept.pid, SIGKILL);
+        collect(&kept, 10);
+        return;
+    }
+    collect(&kept, 20);
+    ck_assert(kept.over);
+    ck_assert_int_eq(kept.code, 128 + SIGKILL);
+    ck_assert(kept.seconds > 6);
+    ck_assert_ptr_nonnull(strstr(kept.text, "rank 0 on "));
+    ck_assert_ptr_nonnull(strstr(kept.text, " and cannot be continued (a debugger"));
+}
+END_TEST
+
+/* ---- a killed keeper: what the keeper of another rank says ---- */
+
+static char folder[] = "/tmp/ferry-guard-XXXXXX";
+
+static void make_folder(void)
+{
+    (void)strcpy(folder, "/tmp/ferry-guard-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    char command[128];
+
+    (void)snprintf(command, sizeof command, "rm -r %s", folder);
+    ck_assert_int_eq(system(command), 0); /* NOLINT(cert-env33-c): a folder of this test */
+}
+
+/* Rank 1's flight recorder, of a process that is still there or not, which did one operation. */
+static void record_rank_1(bool living)
+{
+    struct record record = {.operation = OPERATION_BARRIER, .object_name = "world/0", .peer = -1, .sequence = 4};
+    struct recorder *recorder;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        if (recorder_open(folder, 1, 2, &recorder, NULL) != STATUS_OK)
+            _exit(1);
+        recorder_end(recorder, recorder_post(recorder, &record), STATUS_OK);
+        if (living)
+            pause();
+        _exit(0);
+    }
+    if (living)
+        clock_sleep_ns(300 * NS_PER_MS);
+    else
+        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+
+static int run_as_rank_0(void *context, struct keeper *keeper)
+{
+    (void)context;
+    keeper_set_run(keeper, folder, 0, 2);
+    (void)fputs("ready\n", stderr);
+    clock_sleep_ns(60 * NS_PER_S);
+    return 98;
+}
+
+/* Its starter ends rank 0, as it does when another rank has died. */
+static void end_rank_0(struct kept *kept, bool living)
+{
+    char word[6];
+
+    spawn(kept, run_as_rank_0);
+    ck_assert_int_eq(read(kept->pipe, word, sizeof word), sizeof word);
+    record_rank_1(living);
+}
+
+START_TEST(a_rank_that_went_with_its_keeper_is_named_by_another)
+{
+    struct kept kept;
+    char path[128];
+    char json[2048] = "";
+    int file;
+
+    make_folder();
+    end_rank_0(&kept, false);
+    ck_assert_int_eq(kill(kept.pid, SIGTERM), 0);
+    collect(&kept, 10);
+    ck_assert_int_eq(kept.code, 8);
+    ck_assert_ptr_nonnull(strstr(kept.text, "ferry: error: rank 1 on "));
+    ck_assert_ptr_nonnull(strstr(kept.text, " died: its keeper was killed; its last operation: barrier on world/0, "
+                                            "sequence 4, done"));
+    ck_assert(kept.seconds < 1); /* the starter's SIGKILL comes a second after its SIGTERM */
+    (void)snprintf(path, sizeof path, "%s/cause.json", folder);
+    file = open(path, O_RDONLY);
+    ck_assert_int_ge(file, 0);
+    ck_assert_int_gt(read(file, json, sizeof json - 1), 0);
+    close(file);
+    ck_assert_ptr_nonnull(strstr(json, "\"status\": \"rank lost\""));
+    ck_assert_ptr_nonnull(strstr(json, "\"exit_code\": 8,\n  \"rank\": 1,\n  \"reporter\": 0"));
+    remove_folder();
+}
+END_TEST
+
+START_TEST(a_rank_with_a_keeper_is_not_accused)
+{
+    enum { LIVING, MARKED, CLOSED, OLD, KNOWN, CASES };
+
+    for (int i = 0; i < CASES; i++) {
+        const struct cause known = {.status = STATUS_MISMATCH, .rank = 0, .text = "known"};
+        struct kept kept;
+
+        make_folder();
+        if (i == OLD) { /* of an earlier run under this id */
+            record_rank_1(false);
+            clock_sleep_ns(20 * NS_PER_MS);
+        }
+        spawn(&kept, run_as_rank_0);
+        ck_assert_int_eq(read(kept.pipe, kept.text, 6), 6);
+        if (i != OLD)
+            record_rank_1(i == LIVING);
+        if (i == MARKED)
+            recorder_mark_killed(folder, 1, SIGTERM);
+        if (i == CLOSED) {
+            struct recorder *recorder;
+
+            ck_assert_int_eq(recorder_open(folder, 1, 2, &recorder, NULL), STATUS_OK);
+            recorder_leave(recorder, STATUS_OK);
+            recorder_close(recorder);
+        }
+        if (i == KNOWN)
+            ck_assert_int_eq(cause_save(folder, &known, NULL, NULL, NULL), STATUS_OK);
+        ck_assert_int_eq(kill(kept.pid, SIGTERM), 0);
+        collect(&kept, 10);
+        ck_assert_int_eq(kept.code, 8);
+        ck_assert_msg(!kept.text[0], "case %d: %s", i, kept.text);
+        remove_folder();
+    }
+}
+END_TEST
+
+/* Its file names another host; there only time can tell. */
+static void move_to_another_host(void)
+{
+    char path[160];
+    int file;
+
+    (void)snprintf(path, sizeof path, "%s/rank-000001.recorder", folder);
+    file = open(path, O_WRONLY);
+    ck_assert_int_ge(file, 0);
+    ck_assert_int_eq(pwrite(file, "node9", 6, 32), 6); /* comm/recorder.c: host */
+    close(file);
+}
+
+START_TEST(a_rank_of_another_host_has_half_a_second)
+{
+    for (int late = 0; late < 2; late++) {
+        struct kept kept;
+
+        make_folder();
+        end_rank_0(&kept, false);
+        move_to_another_host();
+        ck_assert_int_eq(kill(kept.pid, SIGTERM), 0);
+        if (late) { /* its keeper marks it meanwhile */
+            clock_sleep_ns(200 * NS_PER_MS);
+            recorder_mark_killed(folder, 1, SIGTERM);
+        }
+        collect(&kept, 10);
+        if (late)
+            ck_assert_str_eq(kept.text, "");
+        else
+            ck_assert_ptr_nonnull(
+                strstr(kept.text, "rank 1 on node9 died: its keeper was killed, or its host was lost; its last"));
+        ck_assert(kept.seconds < 1);
+        remove_folder();
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("guard");
+    TCase *tests = tcase_create("guard");
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    tcase_set_timeout(tests, 30);
+    tcase_add_test(tests, a_stopped_keeper_sees_the_end_of_its_worker);
+    tcase_add_test(tests, a_keeper_stopped_for_the_limit_is_continued);
+    tcase_add_test(tests, a_keeper_that_a_debugger_holds_ends_with_its_rank);
+    tcase_add_test(tests, a_rank_that_went_with_its_keeper_is_named_by_another);
+    tcase_add_test(tests, a_rank_with_a_keeper_is_not_accused);
+    tcase_add_test(tests, a_rank_of_another_host_has_half_a_second);
+    suite_add_tcase(suite, tests);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
