@@ -383,7 +383,10 @@ static const struct {
     const char *name;
     const char *text;
 } error_texts[] = {
-#define ERROR(code, text) {code, #code, text}
+#define ERROR(code, text)                                                                                              \
+    {                                                                                                                  \
+        code, #code, text                                                                                              \
+    }
     ERROR(cudaSuccess, "no error"),
     ERROR(cudaErrorInvalidValue, "invalid argument"),
     ERROR(cudaErrorMemoryAllocation, "out of memory"),

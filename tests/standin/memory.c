@@ -63,10 +63,11 @@ static void on_touch(int signal_number, siginfo_t *info, void *context)
         sigaction(signal_number, &handler_before, NULL);
         return;
     }
-    int length = snprintf(text, sizeof text,
-                          "stand-in: host access to %sdevice memory at %p: byte %zu of an allocation of %zu on device %d\n",
-                          slot->place == PLACE_FREED ? "freed " : "", info->si_addr,
-                          (size_t)((char *)info->si_addr - slot->base), slot->bytes, slot->device);
+    int length =
+        snprintf(text, sizeof text,
+                 "stand-in: host access to %sdevice memory at %p: byte %zu of an allocation of %zu on device %d\n",
+                 slot->place == PLACE_FREED ? "freed " : "", info->si_addr,
+                 (size_t)((char *)info->si_addr - slot->base), slot->bytes, slot->device);
     if (write(STDERR_FILENO, text, (size_t)length) < 0)
         _exit(STANDIN_TOUCHED);
     _exit(STANDIN_TOUCHED);
@@ -396,9 +397,8 @@ EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attrib
     if (error != cudaSuccess)
         return standin_give(error);
     spot = standin_spot(address);
-    *attributes = (struct cudaPointerAttributes){.type = cudaMemoryTypeUnregistered,
-                                                 .device = cudaInvalidDeviceId,
-                                                 .hostPointer = (void *)address};
+    *attributes = (struct cudaPointerAttributes){
+        .type = cudaMemoryTypeUnregistered, .device = cudaInvalidDeviceId, .hostPointer = (void *)address};
     if (spot.place == PLACE_DEVICE)
         *attributes = (struct cudaPointerAttributes){
             .type = cudaMemoryTypeDevice, .device = spot.device, .devicePointer = (void *)address};

@@ -578,7 +578,8 @@ EXPORT ncclResult_t ncclGetVersion(int *version)
 
 EXPORT const char *ncclGetErrorString(ncclResult_t result)
 {
-    static const char *const texts[] = {"no error",        "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
+    static const char *const texts[] = {"no error",
+                                        "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
                                         "unhandled system error (run with NCCL_DEBUG=INFO for details)",
                                         "internal error - please report this issue to the NCCL developers",
                                         "invalid argument (run with NCCL_DEBUG=WARN for details)",

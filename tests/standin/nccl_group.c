@@ -14,6 +14,10 @@
 #include "base/size.h"
 #include "tests/standin/nccl_inside.h"
 
+/* The header leaves their arguments open. */
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+
 enum { ISSUE_LATER_US = 50 };
 
 struct launch {
@@ -454,7 +458,6 @@ EXPORT ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, 
 
     if (reduction != ncclSum || size_mul(count, parts, &all) != STATUS_OK)
         return comm_fail(ncclInvalidArgument, "the stand-in only adds");
-    /* The operation counts the elements of all parts. */
     return op_call((struct op){.kind = OP_REDUCE_SCATTER, .comm = comm, .type = type, .count = count, .stream = stream},
                    from, parts, to, 1);
 }

@@ -232,11 +232,12 @@ static void all_reduce(struct op *op)
     free(sums);
 }
 
-/* count is that of all parts here: the caller's times size. */
 static void reduce_scatter(struct op *op)
 {
     char *sums = malloc(op->from_bytes);
 
+    /* The caller counted one part. */
+    op->count *= (size_t)op->comm->size;
     if (sums) {
         memcpy(sums, op->from, op->from_bytes);
         if (reduce_parts(op, sums, 1))
