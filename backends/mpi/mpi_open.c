@@ -169,6 +169,7 @@ enum status mpi_open(const struct transport_options *options, struct transport *
     transport->max_tag = max_tag(transport->payload);
     transport->close_ns = (options->timeout_ns ? options->timeout_ns : options->startup_timeout_ns) + CLOSE_SLACK_NS;
     describe(transport);
+    transport->mailbox = mailbox_open(transport->payload);
     *ret = transport;
     return STATUS_OK;
 }
@@ -209,8 +210,13 @@ void mpi_close(struct transport *transport, bool clean)
 {
     uint64_t deadline_ns;
 
-    if (!transport || !clean)
+    if (!transport)
+        return;
+    if (!clean) {
+        mailbox_close(transport->mailbox); /* peers have maps of their own */
+        transport->mailbox = NULL;
         return; /* MPI may still read what is pending; the process ends, or the program keeps its MPI */
+    }
     deadline_ns = clock_ns() + transport->close_ns;
     if (!wait_for_all(transport, deadline_ns)) /* nobody sends a control message after this one */
         return;
@@ -224,6 +230,7 @@ void mpi_close(struct transport *transport, bool clean)
         transport->free_work = work->next;
         free(work);
     }
+    mailbox_close(transport->mailbox);
     if (transport->owns_mpi)
         (void)MPI_Finalize();
     free(transport->host);

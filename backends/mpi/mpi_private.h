@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include "backends/mpi/mpi_mailbox.h"
 #include "comm/raw.h"
 #include "comm/transport.h"
 
@@ -12,7 +13,7 @@ enum { HOST_BYTES = 64 };
 /* One posted send or receive.  Free ones lie in a list: one is needed for every message. */
 struct work {
     MPI_Request request;
-    int expected; /* bytes of a receive; -1: a send */
+    int expected; /* bytes of a receive; -1: a send, or a receive that has happened */
     struct work *next;
 };
 
@@ -30,7 +31,8 @@ struct transport {
     int rank;
     int size;
     uint32_t max_tag;
-    uint64_t close_ns; /* how long a clean close waits for the last rank */
+    uint64_t close_ns;       /* how long a clean close waits for the last rank */
+    struct mailbox *mailbox; /* NULL: none on this host */
     struct work *free_work;
     struct letter *letters; /* pending, newest first */
     int letter_count;

@@ -8,9 +8,11 @@
 #include "backends/mpi/mpi_private.h"
 #include "base/size.h"
 
-/* One matched message, not yet received: MPI's handle is all there is to it. */
+/* One matched message, not yet received: MPI's, or one in its sender's mailbox. */
 struct message {
     MPI_Message handle;
+    struct mailbox_slot *slot; /* NULL: MPI's */
+    int peer;
 };
 
 /* One receive copies its whole message in one call, in which this rank answers nobody: longer payloads go in pieces. */
@@ -66,6 +68,14 @@ static void work_give(struct transport *transport, struct work *work)
     transport->free_work = work;
 }
 
+/* Empty messages always: without one in the mailbox they would be taken for envelopes. */
+static bool mailable(const struct transport *transport, int peer, size_t count)
+{
+    bool size = !count || (count >= MAILBOX_LEAST_BYTES && count <= MAILBOX_MOST_BYTES);
+
+    return size && mailbox_reaches(transport->mailbox, peer);
+}
+
 static enum status mpi_send(struct transport *transport, int peer, uint32_t tag, const void *bytes, size_t count,
                             struct work **ret, struct error *err)
 {
@@ -78,6 +88,14 @@ static enum status mpi_send(struct transport *transport, int peer, uint32_t tag,
     work = work_take(transport, -1);
     if (!work)
         return error_set(err, STATUS_NOMEM, "message to rank %d", peer);
+    if (mailable(transport, peer, count)) {
+        if (mailbox_put(transport->mailbox, peer, tag, bytes, count)) {
+            length = 0;
+        } else if (!count) {
+            work_give(transport, work);
+            return error_set(err, STATUS_TRANSPORT, "rank %d has not taken its empty messages", peer);
+        }
+    }
     st = mpi_status(MPI_Isend(bytes, length, MPI_BYTE, peer, (int)tag, transport->payload, &work->request), "MPI_Isend",
                     err);
     if (st) {
@@ -86,6 +104,15 @@ static enum status mpi_send(struct transport *transport, int peer, uint32_t tag,
     }
     *ret = work;
     return STATUS_OK;
+}
+
+/* The message that an envelope stands for. */
+static enum status open_envelope(struct transport *transport, int peer, uint32_t tag, struct message *message,
+                                 size_t *ret_bytes, struct error *err)
+{
+    enum status st = mpi_status(MPI_Mrecv(NULL, 0, MPI_BYTE, &message->handle, MPI_STATUS_IGNORE), "MPI_Mrecv", err);
+
+    return st ? st : mailbox_match(transport->mailbox, peer, tag, &message->slot, ret_bytes, err);
 }
 
 static enum status mpi_probe(struct transport *transport, int peer, uint32_t tag, struct message **ret,
@@ -105,15 +132,22 @@ static enum status mpi_probe(struct transport *transport, int peer, uint32_t tag
     if (!*ret)
         return error_set(err, STATUS_NOMEM, "message from rank %d", peer);
     (void)MPI_Get_elements_x(&what, MPI_BYTE, &count);
-    (*ret)->handle = handle;
+    **ret = (struct message){.handle = handle, .peer = peer};
     *ret_bytes = count < 0 ? 0 : (size_t)count;
-    return STATUS_OK;
+    if (count || !mailbox_hears(transport->mailbox, peer))
+        return STATUS_OK;
+    st = open_envelope(transport, peer, tag, *ret, ret_bytes, err);
+    if (st) {
+        free(*ret);
+        *ret = NULL;
+    }
+    return st;
 }
 
 static enum status mpi_receive(struct transport *transport, struct message *message, void *bytes, size_t count,
                                struct work **ret, struct error *err)
 {
-    MPI_Message handle = message->handle;
+    struct message matched = *message;
     struct work *work;
     enum status st;
     int length;
@@ -121,10 +155,15 @@ static enum status mpi_receive(struct transport *transport, struct message *mess
     free(message);
     if (size_to_int(count, &length))
         return error_set(err, STATUS_OVERFLOW, "message of %zu bytes", count);
-    work = work_take(transport, length);
+    work = work_take(transport, matched.slot ? -1 : length);
     if (!work)
         return error_set(err, STATUS_NOMEM, "receiving %zu bytes", count);
-    st = mpi_status(MPI_Imrecv(bytes, length, MPI_BYTE, &handle, &work->request), "MPI_Imrecv", err);
+    if (matched.slot) {
+        mailbox_take(transport->mailbox, matched.peer, matched.slot, bytes);
+        *ret = work;
+        return STATUS_OK;
+    }
+    st = mpi_status(MPI_Imrecv(bytes, length, MPI_BYTE, &matched.handle, &work->request), "MPI_Imrecv", err);
     if (st) {
         work_give(transport, work);
         return st;

@@ -1,0 +1,337 @@
+/* A mailbox is an unnamed file in memory that peers of the same host open through /proc and map: no name is left
+ * behind, however a process ends.  A number drawn at random, told over MPI, proves that what was opened is the peer's.
+ *
+ * It holds a table of slots and room for their messages, in units of some pages.  Only its owner looks for room and
+ * fills slots; a slot is full until its receiver, and nobody else, has emptied it.  The oldest full slot for (receiver,
+ * tag) is what that receiver's next envelope from the owner with this tag stands for, since MPI keeps their order.
+ *
+ * Cost: two copies between mapped pages, one on each side, and one empty MPI message. */
+#include "backends/mpi/mpi_mailbox.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    SLOTS = 128,
+    EMPTY_SLOTS = 32, /* of them for empty messages alone, which cannot go through MPI as they are */
+    UNIT_BYTES = 16384,
+    UNITS = 512
+};
+
+enum { SLOT_FREE, SLOT_FULL, SLOT_MATCHED };
+
+struct mailbox_slot {
+    _Alignas(64) atomic_uint state;
+    uint32_t to;
+    uint32_t tag;
+    uint32_t unit;
+    uint64_t number; /* grows from message to message */
+    uint64_t bytes;
+};
+
+/* What lies in the shared file. */
+struct box {
+    uint64_t nonce;
+    struct mailbox_slot slots[SLOTS];
+    _Alignas(4096) unsigned char room[UNITS][UNIT_BYTES];
+};
+
+struct mailbox {
+    int size; /* of the world */
+    int rank;
+    struct box *own;
+    struct box **boxes; /* [size] of the peers whose mail is read; else NULL */
+    bool *reaches;      /* [size] who reads ours */
+
+    /* Of its own box. */
+    uint64_t number;
+    int slots_used; /* slots from here on were never used, or are free again */
+    bool held[SLOTS];
+    bool unit_held[UNITS];
+};
+
+/* What a process tells the others of its host. */
+struct notice {
+    int32_t rank;
+    int32_t pid;
+    int32_t fd; /* -1: it has no mailbox */
+    int32_t unused;
+    uint64_t nonce;
+};
+
+static struct box *map(int fd)
+{
+    void *at = mmap(NULL, sizeof(struct box), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    return at == MAP_FAILED ? NULL : at;
+}
+
+/* A file that would exceed the limit on files kills its writer. */
+static bool may_grow(void)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= sizeof(struct box);
+}
+
+/* Returns its file, -1 without one. */
+static int create_box(struct mailbox *mailbox)
+{
+    uint64_t nonce = 0;
+    int fd = may_grow() ? memfd_create("ferry-mailbox", MFD_CLOEXEC) : -1;
+
+    if (fd >= 0 && getrandom(&nonce, sizeof nonce, 0) == sizeof nonce && !ftruncate(fd, sizeof(struct box)))
+        mailbox->own = map(fd);
+    if (mailbox->own) {
+        mailbox->own->nonce = nonce;
+        return fd;
+    }
+    if (fd >= 0)
+        (void)close(fd);
+    return -1;
+}
+
+/* NULL where it cannot be opened, or is another's. */
+static struct box *open_box(const struct notice *notice)
+{
+    struct box *box = NULL;
+    char path[64];
+    struct stat about;
+    int fd = -1;
+
+    if (notice->fd < 0)
+        return NULL;
+    (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)notice->pid, (int)notice->fd);
+    if (stat(path, &about) || !S_ISREG(about.st_mode) || about.st_size != (off_t)sizeof(struct box))
+        return NULL;
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return NULL;
+    if (!fstat(fd, &about) && S_ISREG(about.st_mode) && about.st_size == (off_t)sizeof(struct box))
+        box = map(fd);
+    (void)close(fd);
+    if (box && box->nonce != notice->nonce) {
+        (void)munmap(box, sizeof *box);
+        box = NULL;
+    }
+    return box;
+}
+
+/* Everybody's notice, and then who could read whose.  Collective over the host's processes [count]. */
+static bool introduce(struct mailbox *mailbox, MPI_Comm host, int count, int fd, struct notice *notices, char *reads,
+                      char *read_by)
+{
+    struct notice own = {.rank = mailbox->rank, .pid = (int32_t)getpid(), .fd = fd};
+
+    own.nonce = mailbox->own ? mailbox->own->nonce : 0;
+    if (MPI_Allgather(&own, (int)sizeof own, MPI_BYTE, notices, (int)sizeof own, MPI_BYTE, host) != MPI_SUCCESS)
+        return false;
+    for (int i = 0; i < count; i++) {
+        int peer = notices[i].rank;
+
+        if (peer == mailbox->rank)
+            continue;
+        mailbox->boxes[peer] = open_box(&notices[i]);
+        reads[i] = mailbox->boxes[peer] != NULL;
+    }
+    if (MPI_Alltoall(reads, 1, MPI_CHAR, read_by, 1, MPI_CHAR, host) != MPI_SUCCESS)
+        return false;
+    for (int i = 0; i < count; i++)
+        mailbox->reaches[notices[i].rank] = read_by[i] != 0;
+    return true;
+}
+
+/* A process without memory for its lists takes part in what tells the others so, and in nothing else. */
+static struct mailbox *share(MPI_Comm host, int count, int rank, int size)
+{
+    struct mailbox *mailbox = calloc(1, sizeof *mailbox);
+    struct notice *notices = calloc((size_t)count, sizeof *notices);
+    char *flags = calloc(2 * (size_t)count, 1);
+    int ready = 0;
+    int all = 0;
+    int fd = -1;
+
+    if (mailbox) {
+        mailbox->size = size;
+        mailbox->rank = rank;
+        mailbox->boxes = calloc((size_t)size, sizeof(struct box *));
+        mailbox->reaches = calloc((size_t)size, sizeof *mailbox->reaches);
+    }
+    ready = mailbox && notices && flags && mailbox->boxes && mailbox->reaches;
+    if (MPI_Allreduce(&ready, &all, 1, MPI_INT, MPI_MIN, host) != MPI_SUCCESS)
+        all = 0;
+    if (all) {
+        fd = create_box(mailbox);
+        all = introduce(mailbox, host, count, fd, notices, flags, flags + count);
+    }
+    if (fd >= 0)
+        (void)close(fd);
+    free(flags);
+    free(notices);
+    if (all)
+        return mailbox;
+    mailbox_close(mailbox);
+    return NULL;
+}
+
+struct mailbox *mailbox_open(MPI_Comm comm)
+{
+    struct mailbox *mailbox = NULL;
+    MPI_Comm host = MPI_COMM_NULL;
+    int rank = 0;
+    int size = 0;
+    int count = 0;
+
+    (void)MPI_Comm_rank(comm, &rank);
+    (void)MPI_Comm_size(comm, &size);
+    if (MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host) != MPI_SUCCESS)
+        return NULL;
+    (void)MPI_Comm_size(host, &count);
+    if (count > 1)
+        mailbox = share(host, count, rank, size);
+    (void)MPI_Comm_free(&host);
+    return mailbox;
+}
+
+void mailbox_close(struct mailbox *mailbox)
+{
+    if (!mailbox)
+        return;
+    for (int i = 0; mailbox->boxes && i < mailbox->size; i++) {
+        if (mailbox->boxes[i])
+            (void)munmap(mailbox->boxes[i], sizeof(struct box));
+    }
+    if (mailbox->own)
+        (void)munmap(mailbox->own, sizeof(struct box));
+    free(mailbox->boxes);
+    free(mailbox->reaches);
+    free(mailbox);
+}
+
+bool mailbox_reaches(const struct mailbox *mailbox, int peer)
+{
+    return mailbox && peer >= 0 && peer < mailbox->size && mailbox->reaches[peer];
+}
+
+bool mailbox_hears(const struct mailbox *mailbox, int peer)
+{
+    return mailbox && peer >= 0 && peer < mailbox->size && mailbox->boxes[peer];
+}
+
+static int units_of(size_t bytes)
+{
+    return (int)((bytes + UNIT_BYTES - 1) / UNIT_BYTES);
+}
+
+/* Take back what receivers have emptied. */
+static void reclaim(struct mailbox *mailbox)
+{
+    int last = 0;
+
+    for (int i = 0; i < mailbox->slots_used; i++) {
+        struct mailbox_slot *slot = &mailbox->own->slots[i];
+
+        if (mailbox->held[i] && atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_FREE) {
+            memset(mailbox->unit_held + slot->unit, 0, (size_t)units_of(slot->bytes) * sizeof(bool));
+            mailbox->held[i] = false;
+        }
+        if (mailbox->held[i])
+            last = i + 1;
+    }
+    mailbox->slots_used = last;
+}
+
+static int find_slot(const struct mailbox *mailbox, size_t bytes)
+{
+    int count = bytes ? SLOTS - EMPTY_SLOTS : SLOTS;
+
+    for (int i = 0; i < count; i++) {
+        if (!mailbox->held[i])
+            return i;
+    }
+    return -1;
+}
+
+/* The first of enough units side by side; -1: there are none. */
+static int find_units(const struct mailbox *mailbox, int units)
+{
+    int first = 0;
+
+    for (int i = 0; i < UNITS; i++) {
+        if (mailbox->unit_held[i])
+            first = i + 1;
+        else if (i + 1 - first >= units)
+            return first;
+    }
+    return units ? -1 : 0;
+}
+
+bool mailbox_put(struct mailbox *mailbox, int peer, uint32_t tag, const void *bytes, size_t count)
+{
+    struct mailbox_slot *slot = NULL;
+    int units = units_of(count);
+    int at = -1;
+    int first = -1;
+
+    reclaim(mailbox);
+    at = find_slot(mailbox, count);
+    first = find_units(mailbox, units);
+    if (at < 0 || first < 0)
+        return false;
+    slot = &mailbox->own->slots[at];
+    slot->to = (uint32_t)peer;
+    slot->tag = tag;
+    slot->unit = (uint32_t)first;
+    slot->number = mailbox->number++;
+    slot->bytes = count;
+    if (count)
+        memcpy(mailbox->own->room[first], bytes, count);
+    mailbox->held[at] = true;
+    memset(mailbox->unit_held + first, true, (size_t)units * sizeof(bool));
+    if (mailbox->slots_used <= at)
+        mailbox->slots_used = at + 1;
+    atomic_store_explicit(&slot->state, SLOT_FULL, memory_order_release);
+    return true;
+}
+
+enum status mailbox_match(struct mailbox *mailbox, int peer, uint32_t tag, struct mailbox_slot **ret, size_t *ret_bytes,
+                          struct error *err)
+{
+    struct mailbox_slot *slots = mailbox->boxes[peer]->slots;
+    struct mailbox_slot *oldest = NULL;
+
+    for (int i = 0; i < SLOTS; i++) {
+        struct mailbox_slot *slot = &slots[i];
+
+        if (atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_FULL &&
+            slot->to == (uint32_t)mailbox->rank && slot->tag == tag && (!oldest || slot->number < oldest->number))
+            oldest = slot;
+    }
+    if (!oldest)
+        return error_set(err, STATUS_CORRUPT, "rank %d sent word of a message with tag %" PRIu32 " that is not there",
+                         peer, tag);
+    if (oldest->bytes > MAILBOX_MOST_BYTES || oldest->unit > UNITS ||
+        (size_t)units_of(oldest->bytes) > UNITS - oldest->unit)
+        return error_set(err, STATUS_CORRUPT, "rank %d says that %" PRIu64 " bytes lie at unit %" PRIu32, peer,
+                         oldest->bytes, oldest->unit);
+    atomic_store_explicit(&oldest->state, SLOT_MATCHED, memory_order_relaxed);
+    *ret = oldest;
+    *ret_bytes = oldest->bytes;
+    return STATUS_OK;
+}
+
+void mailbox_take(struct mailbox *mailbox, int peer, struct mailbox_slot *slot, void *bytes)
+{
+    if (slot->bytes)
+        memcpy(bytes, mailbox->boxes[peer]->room[slot->unit], slot->bytes);
+    atomic_store_explicit(&slot->state, SLOT_FREE, memory_order_release);
+}
