@@ -5,10 +5,13 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "comm/roll.h"
 #include "comm/staging.h"
 
 enum {
-    HEARING_MS = 2000,   /* of a member's other header, until the cause is told without those not heard */
+    HEARING_MS = 2000,   /* of a member's other header, until the cause is told without those not heard; half of the
+                          * timeout at most */
+    DOUBT_MS = 250,      /* of a round without an end, before its peers are asked what they were called with */
     DETACH_BYTES = 16384 /* payloads of the caller's memory travel from there from this size on */
 };
 
@@ -215,22 +218,70 @@ static void clear_round(struct collective *work)
         framed_receive_done(&work->receives[i]);
     }
     work->send_count = work->receive_count = work->peer_count = 0;
+    work->doubt_ns = 0;
     work->open = false;
 }
 
-/* A member disagrees: wait a little for the others' headers, so that the cause names everybody. */
+static int peer(const struct completion *completion)
+{
+    const struct collective *work = (const struct collective *)completion;
+
+    for (int i = 0; i < work->receive_count; i++) {
+        if (!work->receives[i].over)
+            return work->receives[i].peer;
+    }
+    for (int i = 0; i < work->send_count; i++) {
+        for (int k = 0; work->sends[i].works && k < work->sends[i].peer_count; k++) {
+            if (work->sends[i].works[k])
+                return work->sends[i].peers[k];
+        }
+    }
+    return -1;
+}
+
+static uint64_t at_most_half_the_timeout(const struct collective *work, uint64_t ns)
+{
+    uint64_t half_ns = work->completion.session->options.timeout_ns / 2;
+
+    return ns < half_ns ? ns : half_ns;
+}
+
+/* A member disagrees: wait a little for the others, so that the cause names everybody. */
 static enum status disagree(struct collective *work, struct error *err)
 {
     uint64_t now = clock_ns();
-    bool all = true;
+    uint64_t hearing_ns = at_most_half_the_timeout(work, HEARING_MS * NS_PER_MS);
 
-    for (int i = 0; i < work->receive_count; i++)
-        all = all && work->receives[i].over;
     if (!work->disagreed_ns)
         work->disagreed_ns = now;
-    if (!all && now - work->disagreed_ns < HEARING_MS * NS_PER_MS)
+    if (!collective_heard(work) && now - work->disagreed_ns < hearing_ns)
         return STATUS_OK;
     return collective_disagree(work, err);
+}
+
+/* A round that does not end: perhaps those that it waits for were called with something else, in which they owe this
+ * rank nothing.  Without checks only what would end as a timeout is looked at. */
+static void doubt(struct collective *work)
+{
+    struct session *session = work->completion.session;
+    bool off = session->options.checks == CHECKS_OFF;
+
+    if (!work->doubt_ns) {
+        work->doubt_ns = clock_ns() + at_most_half_the_timeout(work, off ? UINT64_MAX : DOUBT_MS * NS_PER_MS);
+        return;
+    }
+    if (session->advanced_ns < work->doubt_ns)
+        return;
+    work->doubt_ns = session->advanced_ns + DOUBT_MS * NS_PER_MS;
+    for (int i = 0; i < work->size; i++) {
+        int rank = work->group->spec.members[i];
+        bool awaited = rank == peer(&work->completion);
+
+        for (int k = 0; k < work->receive_count && !awaited; k++)
+            awaited = !work->receives[k].over && work->receives[k].peer == rank;
+        if (awaited)
+            roll_ask(work, i, DOUBT_MS * NS_PER_MS);
+    }
 }
 
 /* Has the round ended?  Receives of one peer are taken in order; those of different peers in any. */
@@ -257,7 +308,11 @@ static enum status move_round(struct collective *work, bool *ret, struct error *
         other = other || receive->other;
         *ret = *ret && receive->over && !receive->other;
     }
-    return other ? disagree(work, err) : STATUS_OK;
+    if (other || roll_differs(work))
+        return disagree(work, err);
+    if (!*ret)
+        doubt(work);
+    return STATUS_OK;
 }
 
 static enum status step(struct completion *completion, bool *ret_over, struct error *err)
@@ -275,6 +330,8 @@ static enum status step(struct completion *completion, bool *ret_over, struct er
             if (st != STATUS_OK)
                 return st;
             if (!more && !work->voting) {
+                if (!completion->local)
+                    past_keep(work->group, work);
                 *ret_over = true;
                 return STATUS_OK;
             }
@@ -310,23 +367,6 @@ static bool collective_let_go(struct completion *completion)
     return all;
 }
 
-static int peer(const struct completion *completion)
-{
-    const struct collective *work = (const struct collective *)completion;
-
-    for (int i = 0; i < work->receive_count; i++) {
-        if (!work->receives[i].over)
-            return work->receives[i].peer;
-    }
-    for (int i = 0; i < work->send_count; i++) {
-        for (int k = 0; work->sends[i].works && k < work->sends[i].peer_count; k++) {
-            if (work->sends[i].works[k])
-                return work->sends[i].peers[k];
-        }
-    }
-    return -1;
-}
-
 static void destroy(struct completion *completion)
 {
     struct collective *work = (struct collective *)completion;
@@ -337,6 +377,7 @@ static void destroy(struct completion *completion)
     layout_done(&work->to);
     tensor_release(work->send);
     tensor_release(work->recv);
+    roll_destroy(work->roll);
     free(work->sends);
     free(work->receives);
     free(work->peers);

@@ -40,7 +40,9 @@ struct collective {
     uint64_t extent;                   /* of a gather: the whole along the axis */
     uint64_t count_digest;             /* of the counts that all members of a gather agree on */
     char counts[ROUTE_ROLE_BYTES + 1]; /* of an uneven gather, "3,0,2"; empty where they are too many for a header */
-    uint64_t disagreed_ns;             /* when a member's other header came first; 0: never */
+    uint64_t disagreed_ns;             /* when another header, or word, of a member came first; 0: never */
+    uint64_t doubt_ns;                 /* when this round's peers are asked what they were called with; 0: not set */
+    struct roll *roll;                 /* who was asked; NULL: nobody */
     struct slab send_slab;
     struct slab recv_slab;
     struct layout from; /* recv along the axis, by member */
@@ -94,8 +96,15 @@ enum status collective_receive(struct collective *work, int member, const struct
 enum status collective_receive_from(struct collective *work, int member, const struct part *part, unsigned char *target,
                                     struct error *err);
 
-/* Some member of this round sent another header than it should: say who was called with what.  STATUS_MISMATCH. */
+/* Has every member been heard, by a header of this round or in the roll call?  Asks those that were not. */
+bool collective_heard(struct collective *work);
+
+/* Some member sent another header than it should, or tells of another call: say who was called with what.
+ * STATUS_MISMATCH. */
 enum status collective_disagree(const struct collective *work, struct error *err);
+
+/* What this member was called with, in the fields that collective_describe reads; role is lent by work. */
+void collective_signature(const struct collective *work, struct frame *ret);
 
 /* What a member was called with, in words: "all_gather_uneven f32[8,2] axis 0 counts 2,3,1,2". */
 void collective_describe(struct text *out, const struct frame *frame);

@@ -215,6 +215,14 @@ static enum status take_claim(struct control *control, const struct parcel *parc
     return STATUS_OK;
 }
 
+static enum status take_roll_call(struct control *control, const struct parcel *parcel)
+{
+    if (!control->take_roll || control->take_roll(control->roll_context, parcel->peer, parcel->kind == CONTROL_CALLED,
+                                                  parcel->data, parcel->bytes))
+        return STATUS_OK;
+    return STATUS_CORRUPT;
+}
+
 static enum status take(struct control *control, const struct parcel *parcel, struct error *err)
 {
     enum status st = STATUS_CORRUPT;
@@ -235,6 +243,10 @@ static enum status take(struct control *control, const struct parcel *parcel, st
     case CONTROL_SETTLE:
     case CONTROL_VERDICT:
         st = take_claim(control, parcel);
+        break;
+    case CONTROL_ROLL:
+    case CONTROL_CALLED:
+        st = take_roll_call(control, parcel);
         break;
     case CONTROL_KINDS:
         break;
@@ -314,6 +326,17 @@ bool control_waiting(struct control *control, char *line, size_t line_bytes)
     if (control->gap_ns > LONGEST_GAP_NS)
         control->gap_ns = LONGEST_GAP_NS;
     return true;
+}
+
+void control_roll(struct control *control, int peer, bool answer, const unsigned char *data, size_t bytes)
+{
+    control_tell(control, peer, answer ? CONTROL_CALLED : CONTROL_ROLL, data, bytes);
+}
+
+void control_set_roll(struct control *control, control_take_roll *take_roll, void *context)
+{
+    control->take_roll = take_roll;
+    control->roll_context = context;
 }
 
 void control_set_log(struct control *control, void (*print)(void *context, int rank, const char *line), void *context)

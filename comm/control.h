@@ -75,6 +75,12 @@ void control_settle(struct control *control, struct cause *ret, bool *ret_speake
 /* Called by control_settle at the rank that speaks, before any other rank hears the verdict and may leave. */
 void control_set_speak(struct control *control, cause_speak *speak, void *context);
 
+/* Carry one content of a group's roll call (roll.h) to a rank; best effort. */
+void control_roll(struct control *control, int peer, bool answer, const unsigned char *data, size_t bytes);
+/* Who takes those that come; false: the content contradicts itself.  NULL: they are passed over. */
+typedef bool control_take_roll(void *context, int peer, bool answer, const unsigned char *data, size_t bytes);
+void control_set_roll(struct control *control, control_take_roll *take_roll, void *context);
+
 /* A line of text for world rank 0's log, printed there by the callback set at rank 0; sent in numbered pieces. */
 void control_log(struct control *control, const char *line);
 void control_set_log(struct control *control, void (*print)(void *context, int rank, const char *line), void *context);

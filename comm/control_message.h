@@ -14,6 +14,8 @@ enum control_kind {
     CONTROL_LOG = 4,     /* a line of text */
     CONTROL_SETTLE = 5,  /* a claim: the best cause known to the sender */
     CONTROL_VERDICT = 6, /* a claim: what everybody ends with */
+    CONTROL_ROLL = 7,    /* roll.c: what were you called with? */
+    CONTROL_CALLED = 8,  /* and the answer */
     CONTROL_KINDS
 };
 

@@ -40,6 +40,8 @@ struct control {
 
     void (*print)(void *context, int rank, const char *line);
     void *print_context;
+    control_take_roll *take_roll;
+    void *roll_context;
     cause_speak *speak;
     void *speak_context;
 };

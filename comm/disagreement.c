@@ -1,14 +1,24 @@
 /* Members of a group were called with different operations, orders, dtypes, shapes, counts, roots or axes: one sentence
  * that says who was called with what.
  *
- * Ranks with the same words stand together, by rank, so that members that heard the same headers write the same
- * sentence.  Where all words are equal the members differ in what only pairs see: the counts of an all-to-all. */
+ * Ranks with the same words stand together, by rank, so that members that heard the same write the same sentence; of a
+ * large group those that differ are named, the rest counted.  Whoever was not heard in the round is asked (roll.h).
+ * Where all words are equal the members differ in what only pairs see: the counts of an all-to-all. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "comm/alltoall.h"
 #include "comm/collective.h"
+#include "comm/roll.h"
+
+enum {
+    ASK_AGAIN_MS = 50, /* a member that has not been called yet */
+    FEW = 8,           /* ranks that are listed one by one */
+    PARTS_TOLD = 16,   /* ranks or ranges of one listing */
+    KINDS_TOLD = 6     /* different calls, beside that of most */
+};
 
 /* What one member was called with. */
 struct voice {
@@ -57,34 +67,85 @@ void collective_describe(struct text *out, const struct frame *frame)
         text_add(out, " counts %s", frame->role);
 }
 
-/* This member first, then those of the round in the order of its receives.  Returns how many were heard. */
+void collective_signature(const struct collective *work, struct frame *ret)
+{
+    *ret = (struct frame){.operation = work->completion.operation,
+                          .root_or_axis = (uint32_t)(work->root + work->axis),
+                          .sequence = work->completion.sequence,
+                          .receive_count = work->extent,
+                          .dtype = work->dtype,
+                          .shape = work->shape,
+                          .role = work->counts};
+}
+
+/* The message of this round that has come from a rank; NULL: none. */
+static const struct framed_receive *received(const struct collective *work, int rank)
+{
+    for (int i = 0; i < work->receive_count; i++) {
+        if (work->receives[i].peer == rank && work->receives[i].over)
+            return &work->receives[i];
+    }
+    return NULL;
+}
+
+/* What its header says; false: nothing that can be told. */
+static bool read_header(const struct collective *work, const struct framed_receive *receive, struct frame *ret,
+                        char role[ROUTE_ROLE_BYTES + 1])
+{
+    collective_signature(work, ret);
+    return !receive->other || frame_read(receive->saved, sizeof receive->saved, ret, role);
+}
+
+/* What a member was called with: as it tells, or by its header of the round.  One that has gone on, so that its header
+ * speaks of a later call, is asked. */
+static bool hear(const struct collective *work, int member, struct voice *voice)
+{
+    int rank = work->group->spec.members[member];
+    const char *words = roll_words(work, member);
+    const struct framed_receive *receive = received(work, rank);
+    char role[ROUTE_ROLE_BYTES + 1];
+    struct frame frame;
+
+    *voice = (struct voice){.rank = rank, .sequence = work->completion.sequence};
+    collective_signature(work, &frame);
+    if (words) {
+        text_add(&voice->words, "%s", words);
+        return true;
+    }
+    if (member != work->rank && (!receive || !read_header(work, receive, &frame, role)))
+        return false;
+    voice->sequence = frame.sequence;
+    collective_describe(&voice->words, &frame);
+    return true;
+}
+
+bool collective_heard(struct collective *work)
+{
+    bool all = true;
+
+    for (int i = 0; i < work->size && i < ROLL_MOST; i++) {
+        enum roll_state state = roll_state(work, i);
+        const struct framed_receive *receive = received(work, work->group->spec.members[i]);
+        char role[ROUTE_ROLE_BYTES + 1];
+        struct frame frame;
+
+        if (i == work->rank || state == ROLL_CALLED || state == ROLL_PAST)
+            continue;
+        if (receive && read_header(work, receive, &frame, role) && frame.sequence == work->completion.sequence)
+            continue;
+        roll_ask(work, i, ASK_AGAIN_MS * NS_PER_MS);
+        all = false;
+    }
+    return all;
+}
+
+/* Everybody who can be heard.  Returns how many. */
 static int listen(const struct collective *work, struct voice *voices)
 {
-    struct frame own = {.operation = work->completion.operation,
-                        .root_or_axis = (uint32_t)(work->root + work->axis),
-                        .receive_count = work->extent,
-                        .dtype = work->dtype,
-                        .shape = work->shape,
-                        .role = work->counts};
     int count = 0;
 
-    voices[count].rank = work->completion.session->rank;
-    voices[count].sequence = work->completion.sequence;
-    collective_describe(&voices[count++].words, &own);
-    for (int i = 0; i < work->receive_count; i++) {
-        const struct framed_receive *receive = &work->receives[i];
-        struct frame frame = own;
-        char role[ROUTE_ROLE_BYTES + 1];
-
-        if (!receive->over)
-            continue;
-        frame.sequence = work->completion.sequence;
-        if (receive->other && !frame_read(receive->saved, sizeof receive->saved, &frame, role))
-            continue;
-        voices[count].rank = receive->peer;
-        voices[count].sequence = frame.sequence;
-        collective_describe(&voices[count++].words, &frame);
-    }
+    for (int i = 0; i < work->size; i++)
+        count += hear(work, i, &voices[count]);
     return count;
 }
 
@@ -110,44 +171,143 @@ static bool all_same(const struct voice *voices, int count)
     return true;
 }
 
-/* "; ranks 0, 1, 3: all_reduce_sum f32[4]" */
-static void tell(struct text *out, struct voice *voices, int count, int first, bool sequences)
-{
-    int ranks = 0;
+/* Ranks in rising order, as they are told: a few one by one, many in ranges, and not without an end. */
+struct listing {
+    bool ranges;
+    int parts;
+    int count;
+    int first; /* of the range that is still open */
+    int last;
+};
 
-    for (int i = first; i < count; i++)
-        ranks += same(&voices[first], &voices[i]);
-    text_add(out, "%s%s", first ? "; " : "", ranks > 1 ? "ranks" : "rank");
-    for (int i = first, said = 0; i < count; i++) {
-        if (!same(&voices[first], &voices[i]))
+static void end_range(struct text *out, struct listing *listing)
+{
+    const char *comma = listing->parts ? ", " : " ";
+
+    if (!listing->count || listing->parts++ >= PARTS_TOLD)
+        return;
+    text_add(out, "%s%d", comma, listing->first);
+    if (listing->last > listing->first)
+        text_add(out, "-%d", listing->last);
+}
+
+static void list_rank(struct text *out, struct listing *listing, int rank)
+{
+    bool next = listing->ranges && listing->count && rank == listing->last + 1;
+
+    if (!next) {
+        end_range(out, listing);
+        listing->first = rank;
+    }
+    listing->last = rank;
+    listing->count++;
+}
+
+static void end_listing(struct text *out, struct listing *listing)
+{
+    end_range(out, listing);
+    if (listing->parts > PARTS_TOLD)
+        text_add(out, " and further, %d in all", listing->count);
+}
+
+static int count_like(const struct voice *voices, int count, int which)
+{
+    int like = 0;
+
+    for (int i = 0; i < count; i++)
+        like += same(&voices[which], &voices[i]);
+    return like;
+}
+
+/* The first of the most common words, where so many share them that they are called the others; -1: none. */
+static int find_others(const struct voice *voices, int count)
+{
+    int most = FEW;
+    int found = -1;
+
+    for (int i = 0; i < count; i++) {
+        int like = voices[i].told ? 0 : count_like(voices, count, i);
+
+        if (like > most) {
+            most = like;
+            found = i;
+        }
+    }
+    return found;
+}
+
+/* "; ranks 0, 1, 3: all_reduce_sum f32[4]" */
+static void tell(struct text *out, struct voice *voices, int count, int which, bool others, bool sequences)
+{
+    int like = count_like(voices, count, which);
+    struct listing listing = {.ranges = like > FEW};
+
+    text_add(out, others ? "the other %d ranks" : like > 1 ? "ranks" : "rank", like);
+    for (int i = 0; i < count; i++) {
+        if (!same(&voices[which], &voices[i]))
             continue;
         voices[i].told = true;
-        text_add(out, "%s%d", said++ ? ", " : " ", voices[i].rank);
+        if (!others)
+            list_rank(out, &listing, voices[i].rank);
     }
+    end_listing(out, &listing);
     text_add(out, ": ");
     if (sequences)
-        text_add(out, "sequence %" PRIu64 ", ", voices[first].sequence);
-    text_add(out, "%s", text_string(&voices[first].words));
+        text_add(out, "sequence %" PRIu64 ", ", voices[which].sequence);
+    text_add(out, "%s", text_string(&voices[which].words));
+}
+
+/* "; not heard from: 3, 7": members of this state whose call is not known. */
+static void tell_missing(struct text *out, const struct collective *work, const struct voice *voices, int count,
+                         bool before, const char *what)
+{
+    struct listing listing = {.ranges = true};
+
+    for (int i = 0; i < work->size && i < ROLL_MOST; i++) {
+        int rank = work->group->spec.members[i];
+        bool known = false;
+
+        for (int k = 0; k < count && !known; k++)
+            known = voices[k].rank == rank;
+        if (known || (roll_state(work, i) == ROLL_BEFORE) != before)
+            continue;
+        if (!listing.count)
+            text_add(out, "; %s:", what);
+        list_rank(out, &listing, rank);
+    }
+    end_listing(out, &listing);
 }
 
 static void tell_all(struct text *out, const struct collective *work, struct voice *voices, int count)
 {
     bool sequences = false;
-    int missing = 0;
+    int others = find_others(voices, count);
+    int kinds = 0;
 
     for (int i = 1; i < count; i++)
         sequences = sequences || voices[i].sequence != voices[0].sequence;
     text_add(out, "group %s%s", work->group->spec.name, sequences ? ": " : ", ");
     if (!sequences)
         text_add(out, "sequence %" PRIu64 ": ", voices[0].sequence);
-    for (int i = 0; i < count; i++) {
-        if (!voices[i].told)
-            tell(out, voices, count, i, sequences);
+    for (int i = 0; i < count && kinds < KINDS_TOLD; i++) {
+        if (voices[i].told || (others >= 0 && same(&voices[others], &voices[i])))
+            continue;
+        text_add(out, kinds++ ? "; " : "");
+        tell(out, voices, count, i, false, sequences);
     }
-    for (int i = 0; i < work->receive_count; i++) {
-        if (!work->receives[i].over)
-            text_add(out, "%s%d", missing++ ? ", " : "; not heard from: ", work->receives[i].peer);
+    if (others >= 0) {
+        text_add(out, "; ");
+        tell(out, voices, count, others, true, sequences);
     }
+    kinds = 0;
+    for (int i = 0; i < count; i++)
+        kinds += !voices[i].told;
+    if (kinds)
+        text_add(out, "; %d more ranks with other calls", kinds);
+    tell_missing(out, work, voices, count, true, "not called yet");
+    tell_missing(out, work, voices, count, false, "not heard from");
+    if (work->size > ROLL_MOST)
+        text_add(out, "; %d members were not asked", work->size - ROLL_MOST);
 }
 
 /* The counts of two members of an all-to-all differ, one way or the other. */
@@ -167,14 +327,14 @@ static enum status tell_pair(const struct collective *work, const struct framed_
 
 enum status collective_disagree(const struct collective *work, struct error *err)
 {
-    struct voice *voices = calloc((size_t)work->receive_count + 1, sizeof *voices);
+    struct voice *voices = calloc((size_t)work->size, sizeof *voices);
     const char *refusal = "members of the group disagree";
     struct text text = {0};
     enum status st = STATUS_OK;
     int count = 0;
 
     if (!voices)
-        return error_set(err, STATUS_NOMEM, "what %d members were called with", work->receive_count + 1);
+        return error_set(err, STATUS_NOMEM, "what %d members were called with", work->size);
     count = listen(work, voices);
     qsort(voices, (size_t)count, sizeof *voices, by_rank);
     if (!all_same(voices, count)) {

@@ -14,6 +14,7 @@
 #include "base/size.h"
 #include "comm/collective.h"
 #include "comm/reduce.h"
+#include "comm/roll.h"
 
 enum {
     DIRECT_MEMBERS = 8,         /* up to here every pair exchanges at once */
@@ -92,6 +93,8 @@ enum status group_create(struct session *session, const struct group_spec *spec,
 
 void group_destroy(struct group *group)
 {
+    if (group)
+        past_destroy(group->past);
     free(group);
 }
 

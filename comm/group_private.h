@@ -5,11 +5,14 @@
 #include "comm/group.h"
 #include "comm/session_private.h"
 
+struct past;
+
 struct group {
     struct lane lane;
     struct group_spec spec;
     int rank; /* member index; -1: not a member */
     uint64_t sequence;
+    struct past *past; /* roll.h; NULL before the first operation has ended */
 };
 
 /* STATUS_INVALID (a repeated or impossible member), STATUS_NOMEM. */

@@ -12,6 +12,7 @@
 #include "comm/executor_private.h"
 #include "comm/group_private.h"
 #include "comm/recorder.h"
+#include "comm/roll.h"
 #include "comm/route_private.h"
 #include "comm/staging.h"
 #include "comm/stray.h"
@@ -154,6 +155,7 @@ enum status session_create(const struct transport_ops *ops, struct transport *tr
         st = control_open(ops, transport, &session->wait, options->startup_timeout_ns, &session->control, err);
     if (st == STATUS_OK) {
         control_set_speak(session->control, session_speak, session);
+        control_set_roll(session->control, roll_take, session);
         control_set_log(session->control, options->log, options->log_context);
     }
     if (st == STATUS_OK)
