@@ -1,0 +1,31 @@
+/* A rank of a real world with a device: MPI as the carrier, NCCL between the devices, both by their plugins. */
+#ifndef TESTS_NCCL_DEVICE_WORLD_H
+#define TESTS_NCCL_DEVICE_WORLD_H
+
+#include "comm/plugin.h"
+#include "comm/transport.h"
+
+struct device_world {
+    const struct device_ops *devices;
+    struct device *device;
+    struct memory *memory; /* the device's */
+    const struct transport_ops *ops;
+    struct transport *transport;
+    int rank;
+    int size;
+};
+
+/* Each rank takes the device of its number.  Collective, blocks. */
+enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, struct device_world *ret,
+                              struct error *err);
+void device_world_close(struct device_world *world, bool clean);
+
+/* Device memory with TENSOR_HEADROOM bytes in front of what is returned; NULL: there is none.  Aborts on an error of
+ * the memory, like the functions below: they belong to a test, not to what is tested. */
+unsigned char *device_room(const struct device_world *world, size_t bytes);
+void device_free(const struct device_world *world, unsigned char *room);
+/* Whole, and happened when they return. */
+void device_put(const struct device_world *world, unsigned char *to, const void *from, size_t bytes);
+void device_get(const struct device_world *world, void *to, const unsigned char *from, size_t bytes);
+
+#endif
