@@ -43,6 +43,8 @@ uint64_t standin_memory_total(void);
 /* standin_use and standin_unuse for rows runs of width bytes. */
 void standin_use_rows(const void *alias, size_t pitch, size_t width, size_t rows, bool written);
 void standin_unuse_rows(const void *alias, size_t pitch, size_t width, size_t rows);
+/* One more, or less, function of the host is queued: it may read any pinned memory, which nobody fills till then. */
+void standin_host_calls(int more);
 
 /* Wait for everything queued on a device. */
 void standin_drain(int device);

@@ -170,6 +170,15 @@ void *standin_reach(const void *address, size_t bytes, int device)
     return spot.alias;
 }
 
+static int host_calls;
+
+void standin_host_calls(int more)
+{
+    pthread_mutex_lock(&standin_gate.lock);
+    host_calls += more;
+    pthread_mutex_unlock(&standin_gate.lock);
+}
+
 static bool use_overlaps(const char *start, size_t bytes)
 {
     for (size_t i = 0; i < use_count; i++)
@@ -186,11 +195,12 @@ static size_t extent(size_t pitch, size_t width, size_t rows)
 void standin_use_rows(const void *alias, size_t pitch, size_t width, size_t rows, bool written)
 {
     size_t bytes = extent(pitch, width, rows);
+    bool pinned = standin_spot(alias).place == PLACE_PINNED;
 
     if (bytes == 0)
         return;
     pthread_mutex_lock(&standin_gate.lock);
-    if (written && !use_overlaps(alias, bytes))
+    if (written && !(pinned && host_calls) && !use_overlaps(alias, bytes))
         for (size_t row = 0; row < rows; row++)
             memset((char *)alias + row * pitch, POISON_PENDING, width);
     if (use_count == use_room) {

@@ -560,6 +560,7 @@ static void host_call_run(void *argument)
     struct host_call *call = argument;
 
     call->function(call->argument);
+    standin_host_calls(-1);
     free(call);
 }
 
@@ -575,6 +576,7 @@ EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function
     if (error != cudaSuccess)
         return standin_give(error);
     *call = (struct host_call){function, argument};
+    standin_host_calls(1);
     standin_queue(stream, host_call_run, call);
     return cudaSuccess;
 }
