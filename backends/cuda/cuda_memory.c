@@ -21,7 +21,7 @@ enum status cuda_enter(const struct cuda_device *device, struct cuda_entry *entr
 
     if (st == STATUS_OK && entry->before != device->base.index)
         st = cuda_status(cudaSetDevice(device->base.index), "cudaSetDevice", err);
-    return st;
+    return st == STATUS_OK ? st : error_wrap(err, st, "cuda:%d", device->base.index);
 }
 
 void cuda_leave(const struct cuda_device *device, const struct cuda_entry *entry)
