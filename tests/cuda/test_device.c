@@ -1,0 +1,272 @@
+/* Devices: what is seen of them, what is said where there is none, queues beside each other. */
+#include <check.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/device_meeting.h"
+#include "tests/cuda/opened.h"
+
+static struct device_facts facts_of(int index)
+{
+    struct device_facts facts;
+
+    OK(plugin_here()->devices->describe(index, &facts, &err_));
+    return facts;
+}
+
+static int count_here(void)
+{
+    int count = 0;
+
+    OK(plugin_here()->devices->count(&count, &err_));
+    return count;
+}
+
+START_TEST(a_device_is_described_before_it_is_opened)
+{
+    struct device_facts facts = facts_of(3);
+    struct device_facts other = facts_of(1);
+    struct error err = {0};
+    unsigned int parts[4];
+
+    ck_assert_int_eq(count_here(), 4);
+    ck_assert_int_eq(sscanf(facts.pci, "%4x:%2x:%2x.%1x", &parts[0], &parts[1], &parts[2], &parts[3]), 4);
+    for (const char *at = facts.pci; *at; at++)
+        ck_assert(!isupper((unsigned char)*at));
+    ck_assert_uint_eq(strlen(facts.uuid), strlen("GPU-00000000-0000-0000-0000-000000000000"));
+    ck_assert_int_eq(strncmp(facts.uuid, "GPU-", 4), 0);
+    ck_assert_str_ne(facts.uuid, other.uuid);
+    ck_assert_str_ne(facts.pci, other.pci);
+    ck_assert_str_ne(facts.name, "");
+    ck_assert_uint_eq(facts.memory_bytes, UINT64_C(1) << 30);
+    ck_assert_int_ge(facts.capability[0], 7);
+    ck_assert_int_eq(plugin_here()->devices->describe(4, &facts, &err), STATUS_ENVIRONMENT);
+    ck_assert_msg(strstr(err.text, "no device cuda:4: this process sees cuda:0 to cuda:3"), "%s", err.text);
+}
+END_TEST
+
+/* What CUDA_VISIBLE_DEVICES leaves, by the index on the machine; %s: the beginning of device 2's UUID. */
+static const struct visible_case {
+    const char *visible;
+    int seen[4];
+    int count;
+} visibles[] = {{"2", {2}, 1}, {"3,0", {3, 0}, 2}, {"%s", {2}, 1}, {"%s,1", {2, 1}, 2}, {"1,9,0", {1}, 1}};
+
+START_TEST(indices_are_those_that_the_variable_leaves)
+{
+    const struct visible_case *now = &visibles[_i];
+    char word[32];
+    char text[96];
+    FILE *file = NULL;
+    char pci[4][20];
+
+    /* Of another process, which sees all: the variable is read once. */
+    for (int i = 0; i < 4; i++) {
+        char command[600];
+
+        (void)snprintf(command, sizeof command, "%s facts %d", getenv("TEST_PROGRAM"), i);
+        file = popen(command, "r");
+        ck_assert_ptr_nonnull(file);
+        ck_assert_int_eq(fscanf(file, "%19s %95s", pci[i], text), 2);
+        if (i == 2)
+            (void)snprintf(word, sizeof word, "%.12s", text);
+        ck_assert_int_eq(pclose(file), 0);
+    }
+    (void)snprintf(text, sizeof text, now->visible, word);
+    (void)setenv("CUDA_VISIBLE_DEVICES", text, 1);
+    ck_assert_int_eq(count_here(), now->count);
+    for (int i = 0; i < now->count; i++)
+        ck_assert_str_eq(facts_of(i).pci, pci[now->seen[i]]);
+}
+END_TEST
+
+static const struct lack_case {
+    const char *variable;
+    const char *value;
+    const char *text;
+} lacks[] = {
+    {"FERRY_STANDIN_DRIVER", "0", "no CUDA driver on this machine"},
+    {"FERRY_STANDIN_DRIVER", "12040", "too old: it knows CUDA 12.4, and this plugin was built with 13."},
+    {"FERRY_STANDIN_DEVICES", "0", "no CUDA device on this machine"},
+    {"CUDA_VISIBLE_DEVICES", "", "visible to this process: CUDA_VISIBLE_DEVICES is \"\""},
+    {"CUDA_VISIBLE_DEVICES", "nine",
+     "CUDA_VISIBLE_DEVICES is \"nine\"; its entry \"nine\" is no index, UUID or MIG id"},
+};
+
+START_TEST(what_is_missing_is_said_exactly)
+{
+    struct device_offer offer;
+    struct error err = {0};
+    struct device *device = NULL;
+    int count = 7;
+
+    (void)setenv(lacks[_i].variable, lacks[_i].value, 1);
+    ck_assert_int_eq(plugin_here()->devices->count(&count, &err), STATUS_ENVIRONMENT);
+    OK(device_offer_read(plugin_here()->devices, NULL, DEVICE_WANTED, NULL, &offer, &err_));
+    ck_assert_int_eq(offer.count, 0);
+    ck_assert_msg(strstr(offer.why, lacks[_i].text), "%s", offer.why);
+    ck_assert_int_eq(plugin_here()->devices->open(0, &device, &err), STATUS_ENVIRONMENT);
+    ck_assert_ptr_null(device);
+}
+END_TEST
+
+START_TEST(an_offer_lists_what_this_process_sees)
+{
+    struct device_offer offer;
+    struct error err = {0};
+
+    OK(device_offer_read(plugin_here()->devices, NULL, DEVICE_WELCOME, facts_of(2).pci, &offer, &err_));
+    ck_assert_int_eq(offer.count, 4);
+    ck_assert_int_eq(offer.wanted, 2);
+    for (int i = 0; i < 4; i++)
+        ck_assert_str_eq(offer.device[i].pci, facts_of(i).pci);
+    ck_assert_int_eq(device_offer_read(plugin_here()->devices, NULL, DEVICE_WELCOME, "7", &offer, &err), STATUS_USAGE);
+}
+END_TEST
+
+START_TEST(libraries_are_named_with_both_versions)
+{
+    struct plugin_library list[PLUGIN_MAX_LIBRARIES];
+    int count = plugin_here()->libraries(list);
+
+    ck_assert_int_eq(count, 3);
+    ck_assert_str_eq(list[0].name, "CUDA runtime");
+    ck_assert_int_eq(strncmp(list[0].built, "13.", 3), 0);
+    ck_assert_str_eq(list[1].name, "CUDA driver");
+    ck_assert_str_eq(list[1].running, "13.0");
+    ck_assert_str_eq(list[2].name, "NCCL");
+    ck_assert_int_eq(strncmp(list[2].running, "2.", 2), 0);
+}
+END_TEST
+
+static bool is_reached(struct memory *memory, struct memory_mark *mark)
+{
+    bool reached = false;
+
+    OK(memory->ops->reached(memory, mark, &reached, &err_));
+    return reached;
+}
+
+START_TEST(a_forked_queue_names_the_same_memory_and_has_an_order_of_its_own)
+{
+    enum { COUNT = 4096, DEEP = 12 };
+    const struct device_ops *ops = plugin_here()->devices;
+    struct device *device = NULL;
+    struct memory *first;
+    struct memory *second = NULL;
+    struct memory_mark *slow = NULL;
+    struct memory_mark *quick = NULL;
+    unsigned char sent[COUNT];
+    unsigned char got[COUNT] = {0};
+    void *block = NULL;
+    void *other = NULL;
+
+    (void)setenv("FERRY_STANDIN_LAG", "30000", 1);
+    device = device_here(1);
+    first = device->memory;
+    OK(ops->fork(device, &second, &err_));
+    ck_assert_str_eq(first->ops->name(first), "cuda:1");
+    ck_assert_str_eq(second->ops->name(second), "cuda:1.1");
+    fill(sent, COUNT, 4);
+    OK(first->ops->allocate(first, COUNT, &block, &err_));
+    OK(first->ops->allocate(first, COUNT, &other, &err_));
+    for (int i = 0; i < DEEP; i++)
+        OK(first->ops->copy(first, block, sent, COUNT, &err_));
+    OK(first->ops->mark(first, &slow, &err_));
+    OK(second->ops->copy(second, other, sent, 1, &err_));
+    OK(second->ops->mark(second, &quick, &err_));
+    while (!is_reached(second, quick))
+        clock_sleep_ns(NS_PER_MS);
+    ck_assert(!is_reached(first, slow)); /* it did not wait for the other's work */
+    while (!is_reached(first, slow))
+        clock_sleep_ns(NS_PER_MS);
+    OK(second->ops->copy(second, got, block, COUNT, &err_)); /* written through the first */
+    settle(second);
+    ck_assert_int_eq(memcmp(sent, got, COUNT), 0);
+    first->ops->release(first, block);
+    second->ops->release(second, other);
+    settle(first);
+    settle(second);
+    ops->join(device, second);
+    ops->join(device, NULL);
+    OK(ops->fork(device, &second, &err_));
+    ck_assert_str_eq(second->ops->name(second), "cuda:1.1"); /* the same, used again */
+    ops->join(device, second);
+    ops->close(device);
+    ops->close(NULL);
+}
+END_TEST
+
+START_TEST(two_devices_are_open_at_once)
+{
+    struct device *devices[2] = {device_here(0), device_here(3)};
+    unsigned char sent[100];
+    unsigned char got[2][100];
+    void *blocks[2];
+
+    for (int i = 0; i < 2; i++) {
+        struct memory *memory = devices[i]->memory;
+
+        fill(sent, sizeof sent, (unsigned int)i);
+        OK(memory->ops->allocate(memory, sizeof sent, &blocks[i], &err_));
+        OK(memory->ops->copy(memory, blocks[i], sent, sizeof sent, &err_));
+        settle(memory);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct memory *memory = devices[i]->memory;
+
+        OK(memory->ops->add(memory, DTYPE_U8, blocks[i], blocks[i], sizeof sent, &err_));
+        OK(memory->ops->copy(memory, got[i], blocks[i], sizeof sent, &err_));
+        settle(memory);
+        fill(sent, sizeof sent, (unsigned int)i);
+        for (size_t k = 0; k < sizeof sent; k++)
+            ck_assert_uint_eq(got[i][k], (unsigned char)(2 * sent[k]));
+        memory->ops->release(memory, blocks[i]);
+        settle(memory);
+        plugin_here()->devices->close(devices[i]);
+    }
+}
+END_TEST
+
+#define COUNT_OF(list) ((int)(sizeof(list) / sizeof((list)[0])))
+
+/* Outside of a test: Check's assertions know no place to go. */
+static int print_facts(int index)
+{
+    const struct plugin *plugin = NULL;
+    struct device_facts facts;
+
+    if (plugin_open("cuda", &plugin, NULL, 0, NULL) || plugin->devices->describe(index, &facts, NULL))
+        return 1;
+    printf("%s %s\n", facts.pci, facts.uuid);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    Suite *suite = suite_create("device");
+    TCase *tests = tcase_create("device");
+    SRunner *runner;
+    int failed;
+
+    if (argc == 3)
+        return print_facts((int)strtol(argv[2], NULL, 10));
+    (void)setenv("TEST_PROGRAM", argv[0], 1);
+    runner = srunner_create(suite);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, a_device_is_described_before_it_is_opened);
+    tcase_add_loop_test(tests, indices_are_those_that_the_variable_leaves, 0, COUNT_OF(visibles));
+    tcase_add_loop_test(tests, what_is_missing_is_said_exactly, 0, COUNT_OF(lacks));
+    tcase_add_test(tests, an_offer_lists_what_this_process_sees);
+    tcase_add_test(tests, libraries_are_named_with_both_versions);
+    tcase_add_test(tests, a_forked_queue_names_the_same_memory_and_has_an_order_of_its_own);
+    tcase_add_test(tests, two_devices_are_open_at_once);
+    suite_add_tcase(suite, tests);
+    srunner_run_all(runner, CK_NORMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
