@@ -238,20 +238,14 @@ static size_t count_results(const struct check_report *report, enum check_result
     return count;
 }
 
-static const char *why_mpi(const struct check_report *report)
-{
-    return report->view->topology->communication.transport.value == TOPOLOGY_MPI ? "asked for"
-                                                                                 : "auto: no other is built";
-}
-
 void check_report_table(const struct check_report *report, struct text *out)
 {
     int width = 8;
 
     text_add(out, "%s: %d rank%s\n", report->view->topology->name.value, report->view->plan->mesh.world,
              report->view->plan->mesh.world == 1 ? "" : "s");
-    text_add(out, "transport  %s (%s): %s, %s\n", report->view->ops->name, why_mpi(report), report->view->transport,
-             report->view->plugin);
+    text_add(out, "transport  %s (%s): %s, %s\n", report->view->ops->name, report->view->chosen,
+             report->view->transport, report->view->plugin);
     add_backend(report, out);
     add_host_lines(report, out);
     for (size_t i = 0; i < report->count; i++) {
@@ -433,7 +427,7 @@ void check_report_json(const struct check_report *report, struct text *out)
     text_add(out, ", \"world\": %d, ", report->view->plan->mesh.world);
     add_string("transport", report->view->ops->name, out);
     text_add(out, ", ");
-    add_string("chosen", why_mpi(report), out);
+    add_string("chosen", report->view->chosen, out);
     text_add(out, ", ");
     add_string("about", report->view->transport, out);
     text_add(out, ", ");

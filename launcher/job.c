@@ -17,7 +17,6 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "comm/control.h"
-#include "comm/plugin.h"
 #include "launcher/interfaces.h"
 #include "launcher/job_private.h"
 #include "launcher/keeper.h"
@@ -217,23 +216,26 @@ static void answer_roll_call(struct job *job)
     watchdog_ask(job->watchdog, explain_start, job);
 }
 
-static enum status start_transport(struct job *job, struct error *err)
+static struct transport_options transport_options(const struct job *job)
 {
     struct transport_options options = {.startup_timeout_ns = startup_timeout(job)};
-    enum status st = plugin_transport("mpi", &job->ops, job->plugin, sizeof job->plugin, err);
 
-    if (st != STATUS_OK)
-        return st;
-    if (job->topology) {
-        if (job->prepared == STATUS_OK) /* with a wrong one MPI would not even start to tell of it */
-            options.interface = job->topology->communication.interface.value;
-        options.timeout_ns = job->topology->communication.timeout_ns.value;
-    }
+    if (!job->topology)
+        return options;
+    if (job->prepared == STATUS_OK) /* with a wrong one MPI would not even start to tell of it */
+        options.interface = job->topology->communication.interface.value;
+    options.timeout_ns = job->topology->communication.timeout_ns.value;
+    return options;
+}
+
+static enum status start_transport(struct job *job, struct error *err)
+{
+    const struct transport_options options = transport_options(job);
+    enum status st;
+
     job_enter(job, "MPI start");
     answer_roll_call(job);
-    st = job->ops->open(&options, &job->transport, err);
-    if (st == STATUS_OK)
-        (void)snprintf(job->about, sizeof job->about, "%s", job->ops->describe(job->transport));
+    st = wire_start(&job->wire, &options, err);
     watchdog_ask(job->watchdog, NULL, NULL);
     roll_call_end(&job->roll_call);
     return st;
@@ -260,6 +262,19 @@ static enum status check_faults(const struct run_options *options, int size, str
                              size - 1);
     }
     return STATUS_OK;
+}
+
+/* MPI alone, or NCCL over it.  Ranks that could not be prepared take part, so that nobody waits for them. */
+static enum status choose_transport(struct job *job, struct error *err)
+{
+    const struct transport_options options = transport_options(job);
+    enum status st;
+
+    job_enter(job, "choosing the transport");
+    st = wire_choose(&job->wire, job->prepared == STATUS_OK ? job->topology : NULL, &options, err);
+    if (st == STATUS_OK)
+        note(job, job->wire.problem, &job->wire.complaint);
+    return st;
 }
 
 /* Rank 0 reads and encodes the prompts. */
@@ -332,10 +347,9 @@ static enum status open_session(struct job *job, struct error *err)
     enum status st;
 
     wishes_session(job->topology, &options);
-    st = session_create(job->ops, job->transport, &options, &job->session, err);
-
+    st = session_create(job->wire.ops, job->wire.transport, &options, &job->session, err);
     if (st == STATUS_OK)
-        job->transport = NULL;
+        job->wire.transport = NULL;
     return st;
 }
 
@@ -352,7 +366,7 @@ static enum status consensus(struct job *job, struct error *err)
                                 .why = job->why.text,
                                 .topology = job->topology,
                                 .plan = job->plan,
-                                .transport = job->ops->name,
+                                .transport = job->wire.ops->name,
                                 .count = sizeof more / sizeof *more,
                                 .more = more};
 
@@ -362,11 +376,12 @@ static enum status consensus(struct job *job, struct error *err)
 
 static enum status agree(struct job *job, struct error *err)
 {
-    int rank = job->ops->rank(job->transport);
-    int size = job->ops->size(job->transport);
+    const struct wire *wire = &job->wire;
+    int rank = wire->ops->rank(wire->transport);
+    int size = wire->ops->size(wire->transport);
     char id[RUN_ID_BYTES];
     struct error problem = {0};
-    enum status st = run_id_agree(job->ops, job->transport, clock_ns() + startup_timeout(job), id, err);
+    enum status st = run_id_agree(wire->ops, wire->transport, clock_ns() + startup_timeout(job), id, err);
 
     if (st != STATUS_OK)
         return st;
@@ -378,7 +393,9 @@ static enum status agree(struct job *job, struct error *err)
     if (job->prepared == STATUS_OK && rank == 0 && !job->task)
         note(job, read_prompts(job, &problem), &problem);
     note(job, make_run_dir(job, id, rank, size, &problem), &problem);
-    st = open_session(job, err);
+    st = choose_transport(job, err);
+    if (st == STATUS_OK)
+        st = open_session(job, err);
     if (st != STATUS_OK)
         return st;
     job_enter(job, "consensus");
@@ -392,6 +409,8 @@ static void print_notes(const struct job *job)
     static const char unchecked[] = "not checked: ";
     const char *line = text_string(&job->plan->verdict);
 
+    if (job->topology->communication.transport.value == TOPOLOGY_TRANSPORT_AUTO)
+        log_info("transport %s: %s", job->wire.ops->name, job->wire.why);
     while (*line) {
         int length = (int)strcspn(line, "\n");
 
@@ -417,10 +436,12 @@ static enum status work(struct job *job, struct error *err)
                                   .plan = job->plan,
                                   .rank = &job->rank,
                                   .session = job->session,
-                                  .ops = job->ops,
+                                  .ops = job->wire.ops,
                                   .checkpoint = job->checkpoint,
-                                  .transport = job->about,
-                                  .plugin = job->plugin,
+                                  .transport = job->wire.about,
+                                  .chosen = job->wire.why,
+                                  .plugin = job->wire.plugin,
+                                  .device = job->wire.device,
                                   .threads = job_threads(job),
                                   .watchdog = job->watchdog};
 
@@ -438,6 +459,7 @@ static void release(struct job *job)
     weights_unload(job->weights);
     if (job->compute)
         cpu_compute.close(job->compute);
+    wire_end(&job->wire);
     prompts_done(&job->prompts);
     tokenizer_close(job->tokenizer);
     plan_destroy(job->plan);

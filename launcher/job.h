@@ -8,6 +8,7 @@
 
 struct cause;
 struct checkpoint;
+struct device;
 struct keeper;
 struct plan;
 struct rank_plan;
@@ -26,7 +27,9 @@ struct job_view {
     const struct transport_ops *ops;
     const struct checkpoint *checkpoint; /* the workload's model, perhaps without weights; NULL: no workload */
     const char *transport;               /* how it describes itself */
+    const char *chosen;                  /* why this one */
     const char *plugin;                  /* the file that it comes from */
+    const struct device *device;         /* that this rank works on; NULL: none */
     int threads;                         /* that this rank may use */
     struct watchdog *watchdog;           /* disarmed */
 };

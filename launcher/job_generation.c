@@ -160,7 +160,7 @@ static enum status report(struct job *job, const struct generate_stats *stats, s
             .tokens = printed.tokens,
             .prompt_tokens = printed.prompt_tokens,
             .first_token_ns = printed.first_token_ns,
-            .transport = job->ops->name,
+            .transport = job->wire.ops->name,
             .simd = cpu_compute.simd(job->compute),
             .threads = job->threads,
         };

@@ -2,7 +2,6 @@
 #ifndef LAUNCHER_JOB_PRIVATE_H
 #define LAUNCHER_JOB_PRIVATE_H
 
-#include <limits.h>
 #include <stdbool.h>
 
 #include "base/text.h"
@@ -14,6 +13,7 @@
 #include "launcher/starter.h"
 #include "runtime/plan.h"
 #include "runtime/prompts.h"
+#include "runtime/wire.h"
 
 struct checkpoint;
 struct compute;
@@ -44,10 +44,7 @@ struct job {
     struct text run_dir; /* of this run; empty: none */
     char run_id[RUN_ID_BYTES];
 
-    char plugin[PATH_MAX];
-    char about[256]; /* the transport's description */
-    const struct transport_ops *ops;
-    struct transport *transport; /* until the session takes it */
+    struct wire wire; /* its transport until the session takes it */
     struct session *session;
     bool closed;     /* the session ended well, on every rank */
     bool incomplete; /* prompts failed, which ended none of the ranks: known to all of them */

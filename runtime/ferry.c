@@ -147,7 +147,7 @@ static enum status prepare(struct ferry_session *session, const char *path, cons
     if (st == STATUS_OK)
         st = load_topology(session, path, options, err);
     if (st == STATUS_OK)
-        st = wishes_check(session->topology, err);
+        st = wishes_check_program(session->topology, err);
     return st == STATUS_OK ? plan_create(session->topology, NULL, &session->plan, err) : st;
 }
 

@@ -43,12 +43,12 @@ static void check_unbuilt(const struct plan *plan)
     if (topology->compute.backend.value == TOPOLOGY_CUDA)
         topology_error_at(topology, topology->compute.backend.at,
                           "compute.backend: cuda is not built in this version; cpu is");
-    if (topology->communication.transport.value == TOPOLOGY_NCCL)
-        topology_error_at(topology, topology->communication.transport.at,
-                          "communication.transport: nccl is not built in this version; mpi is");
-    if (topology->communication.reduction.value == TOPOLOGY_REDUCTION_NATIVE)
+    if (topology->communication.reduction.value == TOPOLOGY_REDUCTION_NATIVE &&
+        (topology->communication.transport.value == TOPOLOGY_MPI ||
+         topology->communication.transport.value == TOPOLOGY_LOOPBACK))
         topology_error_at(topology, topology->communication.reduction.at,
-                          "communication.reduction: mpi offers no native sum; use ordered");
+                          "communication.reduction: %s offers no native sum; use ordered, or transport nccl",
+                          plan_transport_name(plan));
 }
 
 static void check_workload(struct plan *plan)
@@ -96,7 +96,18 @@ static void note_unchecked(struct plan *plan, const struct checkpoint *checkpoin
                      : "");
     if (topology->communication.transport.value == TOPOLOGY_LOOPBACK)
         text_add(&plan->verdict, "transport loopback is for tests: all ranks are threads of one process\n");
-    text_add(&plan->verdict, "not checked: the machines: hosts, memory, MPI, interfaces, %s\n",
+    if (topology->communication.transport.value == TOPOLOGY_TRANSPORT_AUTO)
+        text_add(&plan->verdict,
+                 "not checked: which transport auto takes: nccl where every rank finds a GPU of its own and the CUDA "
+                 "plugin, else mpi%s\n",
+                 topology->communication.reduction.value == TOPOLOGY_REDUCTION_NATIVE
+                     ? ", which is refused for want of a native sum"
+                     : "");
+    text_add(&plan->verdict, "not checked: the machines: hosts, memory, MPI, %sinterfaces, %s\n",
+             topology->communication.transport.value == TOPOLOGY_NCCL ||
+                     topology->communication.transport.value == TOPOLOGY_TRANSPORT_AUTO
+                 ? "GPUs, CUDA, NCCL, "
+                 : "",
              topology->launch.require_env.count ? "the environment that is required" : "the environment");
 }
 

@@ -94,6 +94,7 @@ enum status plan_places(struct plan *plan, struct error *err);
 
 /* "mpi", "full": the words of the file. */
 const char *plan_transport_name(const struct plan *plan);
+const char *plan_reduction_name(const struct plan *plan);
 /* "node1", "node 3"; "" when the file does not say. */
 void plan_add_node(struct text *out, const struct plan *plan, int rank);
 

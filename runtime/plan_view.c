@@ -31,8 +31,8 @@ static void add_communication(const struct plan *plan, struct text *out)
 {
     const struct topology *topology = plan->topology;
 
-    text_add(out, "transport  %s; checks %s, integrity %s, timeout %g s then %s\n", plan_transport_name(plan),
-             check_words[topology->communication.checks.value],
+    text_add(out, "transport  %s; reduction %s, checks %s, integrity %s, timeout %g s then %s\n",
+             plan_transport_name(plan), plan_reduction_name(plan), check_words[topology->communication.checks.value],
              integrity_words[topology->communication.integrity.value],
              (double)topology->communication.timeout_ns.value / 1e9,
              timeout_words[topology->communication.on_timeout.value]);

@@ -48,5 +48,14 @@ void plan_add_tensor(struct text *out, const struct route_spec *route, const str
 
 const char *plan_transport_name(const struct plan *plan)
 {
-    return plan->topology->communication.transport.value == TOPOLOGY_LOOPBACK ? "loopback" : "mpi";
+    static const char *const words[] = {"auto", "mpi", "nccl", "loopback"};
+
+    return words[plan->topology->communication.transport.value];
+}
+
+const char *plan_reduction_name(const struct plan *plan)
+{
+    static const char *const words[] = {"auto", "ordered", "native"};
+
+    return words[plan->topology->communication.reduction.value];
 }

@@ -9,17 +9,33 @@
 
 enum status wishes_check(const struct topology *t, struct error *err)
 {
-    if (t->communication.transport.value != TOPOLOGY_TRANSPORT_AUTO && t->communication.transport.value != TOPOLOGY_MPI)
-        return error_set(err, STATUS_UNSUPPORTED, "communication.transport: only mpi can run here");
+    if (t->communication.transport.value == TOPOLOGY_LOOPBACK)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "communication.transport: loopback is for tests, between threads; mpi and nccl can run here");
     if (t->compute.backend.value == TOPOLOGY_CUDA)
         return error_set(err, STATUS_UNSUPPORTED, "compute.backend: cuda is not built; cpu is");
-    if (t->communication.reduction.value == TOPOLOGY_REDUCTION_NATIVE)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "communication.reduction: native sums are not built; ordered ones are");
     for (size_t i = 0; i < t->launch.require_env.count; i++)
         if (!getenv(t->launch.require_env.item[i].value))
             return error_set(err, STATUS_ENVIRONMENT, "launch.require_env: the variable %s is not set",
                              t->launch.require_env.item[i].value);
+    return STATUS_OK;
+}
+
+enum status wishes_check_program(const struct topology *t, struct error *err)
+{
+    enum status st = wishes_check(t, err);
+
+    if (st != STATUS_OK)
+        return st;
+    if (t->communication.transport.value == TOPOLOGY_NCCL)
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "communication.transport: nccl moves tensors in device memory, a program's lie in host memory; "
+            "mpi moves them");
+    if (t->communication.reduction.value == TOPOLOGY_REDUCTION_NATIVE)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "communication.reduction: native sums are nccl's, a program's groups run over mpi: set it to "
+                         "ordered");
     return STATUS_OK;
 }
 

@@ -266,9 +266,11 @@ END_TEST
 
 START_TEST(what_is_not_built_is_refused_by_name)
 {
-    assert_refused(ONE "communication: {transport: nccl}\n", NULL, STATUS_TOPOLOGY, "nccl is not built");
     assert_refused(ONE "compute: {backend: cuda}\n", NULL, STATUS_TOPOLOGY, "cuda is not built");
-    assert_refused(ONE "communication: {reduction: native}\n", NULL, STATUS_TOPOLOGY, "no native sum");
+    assert_refused(ONE "communication: {reduction: native, transport: mpi}\n", NULL, STATUS_TOPOLOGY,
+                   "communication.reduction: mpi offers no native sum; use ordered, or transport nccl");
+    assert_refused(ONE "communication: {reduction: native, transport: loopback}\n", NULL, STATUS_TOPOLOGY,
+                   "loopback offers no native sum");
     assert_refused(ONE "workload:\n  generate: {model: m, prompts: [a], max_new_tokens: 1}\n", NULL, STATUS_TOPOLOGY,
                    "mesh: needed with a workload");
     assert_refused("ferry: 1\nname: x\nmesh: {expert: 2}\nworkload:\n"
@@ -277,12 +279,47 @@ START_TEST(what_is_not_built_is_refused_by_name)
 }
 END_TEST
 
+/* What a transport needs of the machines is not known here, and said. */
+START_TEST(nccl_and_auto_are_planned_without_a_gpu)
+{
+    static const struct {
+        const char *communication;
+        const char *line;
+        const char *note;
+    } cases[] = {
+        {"{transport: nccl}", "transport  nccl; reduction auto, ", "MPI, GPUs, CUDA, NCCL, interfaces"},
+        {"{transport: nccl, reduction: native}", "transport  nccl; reduction native, ", "GPUs, CUDA, NCCL"},
+        {"{transport: auto}", "transport  auto; reduction auto, ",
+         "which transport auto takes: nccl where every rank finds a GPU of its own and the CUDA plugin, "
+         "else mpi\n"},
+        {"{reduction: native}", "transport  auto; reduction native, ",
+         "else mpi, which is refused for want of a native sum\n"},
+        {"{transport: mpi, reduction: ordered}", "transport  mpi; reduction ordered, ", "memory, MPI, interfaces"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct text tree = {0};
+        struct fixture f;
+        char yaml[256];
+
+        snprintf(yaml, sizeof yaml, ONE "communication: %s\n", cases[i].communication);
+        f = fixture_plan(yaml, NULL);
+        plan_tree(f.plan, &tree);
+        ck_assert_msg(strstr(text_string(&tree), cases[i].line), "%s", text_string(&tree));
+        ck_assert_msg(strstr(text_string(&tree), cases[i].note), "%s", text_string(&tree));
+        text_done(&tree);
+        fixture_close(&f);
+    }
+}
+END_TEST
+
 START_TEST(all_errors_are_in_one_report)
 {
-    struct fixture f = fixture_open(ONE "communication: {transport: nccl}\ncompute: {backend: cuda}\n", NULL);
+    struct fixture f =
+        fixture_open(ONE "communication: {transport: mpi, reduction: native}\ncompute: {backend: cuda}\n", NULL);
 
     ck_assert_int_eq(f.st, STATUS_TOPOLOGY);
-    ck_assert_ptr_nonnull(strstr(f.err.text, "nccl"));
+    ck_assert_ptr_nonnull(strstr(f.err.text, "native"));
     ck_assert_ptr_nonnull(strstr(f.err.text, "cuda"));
     ck_assert_ptr_nonnull(strstr(f.err.text, "^"));
     fixture_close(&f);
@@ -316,4 +353,4 @@ CHECK_MAIN("plan", rank_22_of_the_example_is_in_the_groups_of_the_specification,
            groups_and_routes_of_the_file_keep_order_masks_limits_and_extents,
            forward_routes_carry_the_boundary_or_a_probe, equal_plans_have_equal_digests_and_other_plans_others,
            what_no_transport_could_do_is_refused_where_it_is_written, what_is_not_built_is_refused_by_name,
-           all_errors_are_in_one_report, a_plan_of_100000_ranks_is_cheap)
+           nccl_and_auto_are_planned_without_a_gpu, all_errors_are_in_one_report, a_plan_of_100000_ranks_is_cheap)

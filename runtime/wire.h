@@ -1,0 +1,44 @@
+/* The transport of a run: MPI first, and NCCL over it where the topology wants it and every rank can.
+ *
+ * MPI is opened whatever the topology says, and carries the choice: no rank opens NCCL before all have agreed to, so
+ * that a rank without a GPU strands nobody.  What this rank lacks is a problem for the consensus, not a failure. */
+#ifndef RUNTIME_WIRE_H
+#define RUNTIME_WIRE_H
+
+#include <limits.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "comm/device.h"
+#include "comm/transport.h"
+
+struct session_options;
+struct topology;
+
+struct wire {
+    const struct transport_ops *ops; /* of the transport in use */
+    struct transport *transport;     /* until a session takes it */
+    const struct device_ops *devices;
+    struct device *device; /* that this rank works on; NULL: host memory alone */
+    char plugin[PATH_MAX]; /* the file that the transport comes from */
+    char about[512];       /* how it describes itself */
+    char why[2304];        /* why this one and no other: "asked for", "every rank has a GPU of its own" */
+    enum status problem;   /* of this rank, for the consensus; its sentence: */
+    struct error complaint;
+};
+
+/* Open MPI's plugin and MPI.  Collective, blocks.  STATUS_ENVIRONMENT, and those of the transport's open. */
+enum status wire_start(struct wire *wire, const struct transport_options *options, struct error *err);
+
+/* Choose for all ranks, and open what was chosen.  topology NULL: it could not be read here, or this rank will not run.
+ * Collective over the world, before a session takes the transport; blocks, at most startup_timeout_ns for each part.
+ * What a rank lacks, or what NCCL's opening complains of, is left in wire->problem, and the transport is fit for the
+ * consensus; what is returned leaves none that is: STATUS_TIMEOUT (the ranks that did not come), STATUS_MISMATCH,
+ * STATUS_NOMEM, the transport's. */
+enum status wire_choose(struct wire *wire, const struct topology *topology, const struct transport_options *options,
+                        struct error *err);
+
+/* After the session's close, and when no tensor is left in the device's memory. */
+void wire_end(struct wire *wire);
+
+#endif

@@ -1,0 +1,156 @@
+"""Which transport a run takes, and why: what a machine has and lacks, on devices that are not there (tests/standin).
+
+usage: test_transport.py choice | tokens
+STANDIN is the folder of the stand-in's libraries; without it (no CUDA at build time) what needs it is skipped.
+"""
+
+import os
+import re
+import sys
+import tempfile
+
+import expecting
+from expecting import running
+
+STANDIN = os.environ.get("STANDIN", "")
+KJV = running.KJV
+PROMPTS = ["In the beginning God created", "Blessed", "And it came to pass, that when the LORD had spoken unto Moses,"]
+NEW = 8
+folder = tempfile.mkdtemp(prefix="ferry-transport-")
+tally = running.Tally()
+# The machine's own libraries, which find no GPU where there is none.
+BARE = {"FERRY_STANDIN_DEVICES": None}
+DEVICES = {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, [STANDIN, os.environ.get("LD_LIBRARY_PATH")]))}
+
+
+def topology(name, mesh, communication, **more):
+    generate = {"model": KJV, "prompts": PROMPTS, "max_new_tokens": NEW, "ignore_eos": True}
+    communication = dict({"timeout": "10s", "startup_timeout": "20s"}, **communication)
+    return running.write_topology(folder, name, mesh, generate, communication=communication,
+                                  placement={"threads": 1}, **more)
+
+
+def run(mesh, communication, arguments=(), env=None, name="t", command="run", **more):
+    return running.mpirun(running.world(mesh), [command, topology(name, mesh, communication, **more)] + list(arguments),
+                          extra_env=env)
+
+
+def each_rank(mesh, communication, envs):
+    """One environment a rank."""
+    path = topology("each", mesh, communication)
+    command = [running.MPIRUN, "--oversubscribe"]
+    for rank, env in enumerate(envs):
+        command += [":"] if rank else []
+        command += ["-n", "1"] + [word for pair in env.items() for word in ("-x", "%s=%s" % pair)]
+        command += [running.FERRY, "run", path]
+    return running.execute(command, extra_env=DEVICES)
+
+
+# ---- no GPU ----------------------------------------------------------------------------------------------
+
+def without():
+    two = {"pipeline": 2}
+    gpu = any(os.path.exists("/dev/" + name) for name in ("nvidia0", "nvidiactl"))
+    if gpu:
+        tally.skip("without a GPU", "this machine has one")
+        return
+    result = run(two, {"transport": "nccl"}, env=BARE)
+    expecting.failure(tally, "nccl without a GPU says what is missing", result, "environment",
+                      r"transport nccl: not every rank has a GPU: rank 0 on \S+: .*(ferry-cuda\.so|driver|device)",
+                      within=20)
+    result = run(two, {"transport": "auto"}, env=BARE)
+    expecting.success(tally, "auto without a GPU takes mpi", result)
+    tally.check(re.search(r"transport mpi: transport auto takes mpi: not every rank has a GPU: rank 0", result.err),
+                "and says why", result.summary())
+    result = run(two, {"transport": "auto", "reduction": "native"}, env=BARE)
+    expecting.failure(tally, "native sums are refused where auto comes to mpi", result, "environment",
+                      r"communication\.reduction: native: mpi offers no native sum, and transport auto takes mpi: not "
+                      r"every rank has a GPU.*set it to ordered", within=20)
+    result = run(two, {"transport": "mpi", "reduction": "native"}, env=BARE)
+    expecting.failure(tally, "native sums are refused on mpi by name", result, "topology",
+                      r"communication\.reduction: mpi offers no native sum", within=20)
+
+
+# ---- GPUs ------------------------------------------------------------------------------------------------
+
+def chosen():
+    two = {"pipeline": 2}
+    for transport, why in (("nccl", "every rank has a GPU of its own"), ("auto", "every rank has a GPU of its own")):
+        result = run(two, {"transport": transport}, ["--json"], env=DEVICES, command="check")
+        if expecting.success(tally, "%s with a GPU a rank" % transport, result):
+            head = [o for o in result.objects() if o["kind"] == "check"][0]
+            tally.check(head["transport"] == "nccl" and head["chosen"] == why and "NCCL" in head["about"] and
+                        head["plugin"].endswith("ferry-cuda.so"), "%s takes nccl, and says why" % transport, head)
+    result = run(two, {"transport": "auto"}, env=DEVICES)
+    if expecting.success(tally, "a run with auto", result):
+        tally.check("transport nccl: every rank has a GPU of its own" in result.err, "says its choice", result.summary())
+
+
+def collisions():
+    three = {"pipeline": 3}
+    env = dict(DEVICES, FERRY_STANDIN_DEVICES="2")
+    result = run(three, {"transport": "nccl"}, env=env)
+    expecting.failure(tally, "more ranks than GPUs are refused before NCCL sees them", result, "environment",
+                      r"NCCL refuses two ranks on one GPU: GPU [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.0 on \S+: ranks "
+                      r"0, 2", within=20)
+    result = run(three, {"transport": "auto"}, env=env)
+    if expecting.success(tally, "auto takes mpi there", result):
+        tally.check(re.search(r"transport mpi: transport auto takes mpi: NCCL refuses two ranks on one GPU: .*ranks 0, 2",
+                              result.err), "and names them", result.summary())
+
+
+def uneven():
+    two = {"pipeline": 2}
+    envs = [{}, {"CUDA_VISIBLE_DEVICES": "-1"}]
+    result = each_rank(two, {"transport": "nccl"}, envs)
+    expecting.failure(tally, "one rank without a GPU is named, with what it lacks", result, "environment",
+                      r"transport nccl: not every rank has a GPU: rank 1 on ", within=20, absent=[r"rank 0 on "])
+    result = each_rank(two, {"transport": "auto"}, envs)
+    if expecting.success(tally, "auto then takes mpi on all ranks", result):
+        tally.check(re.search(r"transport mpi: transport auto takes mpi: not every rank has a GPU: rank 1 on ",
+                              result.err), "and names the rank", result.summary())
+    result = each_rank(two, {"transport": "auto"}, [{"FERRY_STANDIN_DRIVER": "12080"}] * 2)
+    if expecting.success(tally, "a driver that is too old leaves mpi", result):
+        tally.check(re.search(r"transport auto takes mpi: .*driver", result.err), "and is said", result.summary())
+
+
+def hanging():
+    env = dict(DEVICES, FERRY_STANDIN_FAULT="rank=1,kind=init")
+    result = run({"pipeline": 2}, {"transport": "nccl", "startup_timeout": "3s"}, env=env)
+    expecting.failure(tally, "a communicator that is never built ends in time", result,
+                      "timeout",
+                      r"ranks 0 and 1 did not build the communicator of 2 ranks", within=25)
+
+
+def choice():
+    without()
+    if not STANDIN:
+        tally.skip("with GPUs", "CUDA was not found at build time")
+        return
+    chosen()
+    collisions()
+    uneven()
+    hanging()
+
+
+# ---- tokens ----------------------------------------------------------------------------------------------
+
+def digests(mesh, communication, env=None):
+    result = run(mesh, communication, ["--json", "--logits-digest", "--quiet"], env=env, compute={"pieces": 2})
+    return [(o["logits_digest"], o["text"]) for o in result.objects()] if result.code == 0 else None, result
+
+
+def tokens():
+    if not STANDIN:
+        tally.skip("tokens over nccl", "CUDA was not found at build time")
+        return
+    for mesh in ({"pipeline": 2}, {"tensor": 2}, {"pipeline": 2, "tensor": 2}, {"data": 2}):
+        expected, result = digests(mesh, {"transport": "mpi"})
+        tally.check(expected and len(expected) == len(PROMPTS), "%s over mpi" % mesh, result.summary())
+        got, result = digests(mesh, {"transport": "nccl", "reduction": "ordered"}, DEVICES)
+        tally.check(got == expected, "%s over nccl: the same tokens and logits" % mesh, result.summary())
+
+
+if __name__ == "__main__":
+    {"choice": choice, "tokens": tokens}[sys.argv[1]]()
+    tally.finish()
