@@ -18,9 +18,10 @@ PROMPTS = ["In the beginning God created", "Blessed", "And it came to pass, that
 NEW = 8
 folder = tempfile.mkdtemp(prefix="ferry-transport-")
 tally = running.Tally()
-# The machine's own libraries, which find no GPU where there is none.
-BARE = {"FERRY_STANDIN_DEVICES": None}
-DEVICES = {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, [STANDIN, os.environ.get("LD_LIBRARY_PATH")]))}
+# A test runner may have put the stand-in in front already: the machine's own libraries are what is left.
+OWN = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path and path != STANDIN]
+BARE = {"LD_LIBRARY_PATH": os.pathsep.join(OWN) or None}
+DEVICES = {"LD_LIBRARY_PATH": os.pathsep.join([STANDIN] + OWN)}
 
 
 def topology(name, mesh, communication, **more):
@@ -136,7 +137,8 @@ def choice():
 # ---- tokens ----------------------------------------------------------------------------------------------
 
 def digests(mesh, communication, env=None):
-    result = run(mesh, communication, ["--json", "--logits-digest", "--quiet"], env=env, compute={"pieces": 2})
+    result = run(mesh, communication, ["--json", "--logits-digest", "--quiet"], env=env or BARE,
+                 compute={"pieces": 2})
     return [(o["logits_digest"], o["text"]) for o in result.objects()] if result.code == 0 else None, result
 
 
