@@ -267,24 +267,32 @@ static void ring_all(struct ncclComm *comm)
         seat_ring(comm, rank);
 }
 
-/* All operations of this rank have ended; false: aborted. */
-static bool await_idle(struct ncclComm *comm)
+/* child may be NULL. */
+static bool one_aborted(const struct ncclComm *comm, const struct ncclComm *child)
+{
+    return comm_aborted(comm) || (child && comm_aborted(child));
+}
+
+/* All operations of this rank have ended; false: aborted, or the child that waits for it was. */
+static bool await_idle(struct ncclComm *comm, const struct ncclComm *child)
 {
     bool idle;
 
     pthread_mutex_lock(&comms_lock);
-    while (comm->waiting > 0 && !comm_aborted(comm))
+    while (comm->waiting > 0 && !one_aborted(comm, child))
         pthread_cond_wait(&comms_changed, &comms_lock);
-    idle = !comm_aborted(comm);
+    idle = !one_aborted(comm, child);
     pthread_mutex_unlock(&comms_lock);
     return idle;
 }
 
-static bool await_splitters(struct ncclComm *parent, uint32_t ordinal)
+static bool await_splitters(const struct split *split, uint32_t ordinal)
 {
+    struct ncclComm *parent = split->parent;
+
     for (int rank = 0; rank < parent->size; rank++) {
         while (__atomic_load_n(&parent->table->seats[rank].splits, __ATOMIC_ACQUIRE) < ordinal) {
-            if (comm_aborted(parent))
+            if (one_aborted(parent, split->child))
                 return false;
             seat_rest(parent, seat_bell(parent), 20);
         }
@@ -336,7 +344,7 @@ static ncclResult_t split_meet(struct split *split)
     seat->key[slot] = split->key;
     __atomic_store_n(&seat->splits, ordinal, __ATOMIC_RELEASE);
     ring_all(parent);
-    if (!await_splitters(parent, ordinal))
+    if (!await_splitters(split, ordinal))
         return ncclInternalError;
     if (!split->child)
         return ncclSuccess;
@@ -353,7 +361,7 @@ static void *split_job(void *argument)
     long made = __atomic_fetch_add(&comms_split, 1, __ATOMIC_RELAXED);
     ncclResult_t result = ncclInternalError;
 
-    if (await_idle(split->parent))
+    if (await_idle(split->parent, split->child))
         result = standin_fault_at(FAULT_SPLIT, made).kind == FAULT_SPLIT ? ncclSystemError : split_meet(split);
     if (split->child) {
         split->child->parent = NULL;
@@ -415,7 +423,7 @@ static void *finalize_job(void *argument)
 {
     struct ncclComm *comm = argument;
 
-    comm_end(comm, await_idle(comm) && all_leave(comm) ? ncclSuccess : ncclInternalError);
+    comm_end(comm, await_idle(comm, NULL) && all_leave(comm) ? ncclSuccess : ncclInternalError);
     return NULL;
 }
 

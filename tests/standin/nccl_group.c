@@ -260,7 +260,7 @@ static ncclResult_t batch_issue(struct batch *batch)
             launch_issue(comm, ops);
         else
             free_list(ops);
-        comm_end(comm, result);
+        comm_end(comm, comm->blocking ? ncclSuccess : result);
         if (result != ncclSuccess)
             worst = comm_fail(result, "a send to oneself without a receive, or a receive without a send");
     }
@@ -271,7 +271,7 @@ static void *batch_job(void *argument)
 {
     struct batch *batch = argument;
 
-    clock_sleep_ns(ISSUE_LATER_US * NS_PER_US);
+    clock_sleep_ns((ISSUE_LATER_US + standin_lag_us()) * NS_PER_US);
     batch_issue(batch);
     free(batch);
     return NULL;

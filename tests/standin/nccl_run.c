@@ -1,8 +1,8 @@
 /* What the device would do: transfers side by side, collectives along the ring.
  *
  * A transfer begins when the one before it between the same two ranks is over; its bytes leave once the other side has
- * begun the receive, and a send is over when they have been taken.  So sizes that differ leave both sides waiting, for
- * what the next transfer could bring is not given before this one is over.
+ * begun the receive, and a send is over when they have been taken.  So of two sizes that differ the greater waits: the
+ * next transfer does not begin before this one is over.
  *
  * A collective begins with each rank telling its neighbour on the ring what it is about to do: after a disagreement it
  * waits until its communicator is stopped. */

@@ -27,6 +27,9 @@ STANDIN_API void *standin_reach(const void *address, size_t bytes, int device);
 STANDIN_API void standin_use(const void *alias, size_t bytes, bool written);
 STANDIN_API void standin_unuse(const void *alias, size_t bytes);
 
+/* FERRY_STANDIN_LAG: how long a stream rests before each task, and a launch that does not block before it is issued. */
+STANDIN_API uint64_t standin_lag_us(void);
+
 /* Queue run(argument) on a stream.  run is called by the stream's thread and may wait. */
 STANDIN_API void standin_queue(cudaStream_t stream, void (*run)(void *), void *argument);
 /* A mark behind all that is queued on the stream; the stream waits for it; the caller waits for it; let go. */

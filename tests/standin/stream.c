@@ -101,13 +101,19 @@ static struct task *stream_next(struct CUstream_st *stream)
     return task;
 }
 
-static void rest(void)
+uint64_t standin_lag_us(void)
 {
     const char *lag = getenv("FERRY_STANDIN_LAG");
-    long us = lag ? strtol(lag, NULL, 10) : 0;
+
+    return lag ? strtoull(lag, NULL, 10) : 0;
+}
+
+static void rest(void)
+{
+    uint64_t us = standin_lag_us();
 
     if (us > 0)
-        clock_sleep_ns((uint64_t)us * NS_PER_US);
+        clock_sleep_ns(us * NS_PER_US);
 }
 
 static void *stream_work(void *argument)

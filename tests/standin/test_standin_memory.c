@@ -1,0 +1,584 @@
+/* Memory that only copies may touch, streams that take their time, kernels from a table. */
+#include <check.h>
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "tests/standin/standin.h"
+#include "tests/standin/suite.h"
+
+enum { BYTES = 10000 };
+
+#define OK(call) ck_assert_int_eq((call), cudaSuccess)
+
+static unsigned char *on_device(size_t bytes)
+{
+    void *block = NULL;
+
+    OK(cudaMalloc(&block, bytes));
+    return block;
+}
+
+static unsigned char *pinned(size_t bytes)
+{
+    void *block = NULL;
+
+    OK(cudaMallocHost(&block, bytes));
+    return block;
+}
+
+static cudaStream_t stream_open(unsigned flags)
+{
+    cudaStream_t stream;
+
+    OK(cudaStreamCreateWithFlags(&stream, flags));
+    return stream;
+}
+
+/* A stream waits at a barrier until it is let go. */
+static void hold_here(void *flag)
+{
+    while (!atomic_load((atomic_bool *)flag))
+        clock_sleep_ns(NS_PER_MS / 10);
+}
+
+static void hold(cudaStream_t stream, atomic_bool *let_go)
+{
+    atomic_store(let_go, false);
+    standin_queue(stream, hold_here, let_go);
+}
+
+static void all_are(const unsigned char *bytes, size_t count, int value)
+{
+    for (size_t k = 0; k < count; k++)
+        ck_assert_msg(bytes[k] == value, "byte %zu is %#x", k, bytes[k]);
+}
+
+/* Run in a process of its own, with stderr in text; its wait status. */
+static int watched(void (*run)(void), char *text, size_t bytes)
+{
+    int ends[2];
+    int status = 0;
+    ssize_t got;
+    size_t length = 0;
+    pid_t child;
+
+    ck_assert_int_eq(pipe(ends), 0);
+    child = fork();
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        run();
+        _exit(0);
+    }
+    close(ends[1]);
+    while ((got = read(ends[0], text + length, bytes - 1 - length)) > 0)
+        length += (size_t)got;
+    text[length] = '\0';
+    close(ends[0]);
+    waitpid(child, &status, 0);
+    return status;
+}
+
+START_TEST(copies_come_back_in_rows_and_whole)
+{
+    cudaStream_t stream = stream_open(cudaStreamNonBlocking);
+    unsigned char *device = on_device(BYTES);
+    unsigned char *host = pinned(2 * BYTES);
+
+    for (int k = 0; k < BYTES; k++)
+        host[k] = (unsigned char)(k * 31 + (k >> 8));
+    OK(cudaMemcpyAsync(device, host, BYTES, cudaMemcpyHostToDevice, stream));
+    OK(cudaMemcpyAsync(host + BYTES, device, BYTES, cudaMemcpyDeviceToHost, stream));
+    OK(cudaStreamSynchronize(stream));
+    ck_assert_mem_eq(host, host + BYTES, BYTES);
+    /* 10 runs of 7 bytes, 100 apart, to 9 apart. */
+    OK(cudaMemcpy2DAsync(host + BYTES, 9, device + 3, 100, 7, 10, cudaMemcpyDefault, stream));
+    OK(cudaStreamSynchronize(stream));
+    for (int row = 0; row < 10; row++)
+        for (int k = 0; k < 7; k++)
+            ck_assert_int_eq(host[BYTES + row * 9 + k], host[3 + row * 100 + k]);
+    /* Between the runs nothing was written. */
+    ck_assert_int_eq(host[BYTES + 8], host[8]);
+    OK(cudaFree(device));
+    OK(cudaFreeHost(host));
+    OK(cudaStreamDestroy(stream));
+}
+END_TEST
+
+START_TEST(a_destination_holds_poison_until_the_copy_is_done)
+{
+    cudaStream_t stream = stream_open(cudaStreamNonBlocking);
+    unsigned char *device = on_device(BYTES);
+    unsigned char *host = pinned(BYTES);
+    atomic_bool let_go;
+
+    all_are(host, BYTES, POISON_FRESH);
+    memset(host, 5, BYTES);
+    OK(cudaMemsetAsync(device, 9, BYTES, stream));
+    hold(stream, &let_go);
+    OK(cudaMemcpyAsync(host, device, BYTES, cudaMemcpyDeviceToHost, stream));
+    all_are(host, BYTES, POISON_PENDING);
+    ck_assert_int_eq(cudaStreamQuery(stream), cudaErrorNotReady);
+    atomic_store(&let_go, true);
+    OK(cudaStreamSynchronize(stream));
+    all_are(host, BYTES, 9);
+    OK(cudaFree(device));
+    OK(cudaFreeHost(host));
+}
+END_TEST
+
+/* What earlier work still reads is not poisoned. */
+START_TEST(queued_work_keeps_its_source)
+{
+    cudaStream_t stream = stream_open(cudaStreamNonBlocking);
+    unsigned char *device = on_device(BYTES);
+    unsigned char *host = pinned(BYTES);
+    atomic_bool let_go;
+
+    memset(host, 5, BYTES);
+    hold(stream, &let_go);
+    OK(cudaMemcpyAsync(device, host, BYTES, cudaMemcpyHostToDevice, stream));
+    OK(cudaMemcpyAsync(host, device, BYTES, cudaMemcpyDeviceToHost, stream));
+    atomic_store(&let_go, true);
+    OK(cudaStreamSynchronize(stream));
+    all_are(host, BYTES, 5);
+}
+END_TEST
+
+static void touch(void)
+{
+    unsigned char *device = on_device(BYTES);
+
+    ((volatile unsigned char *)device)[17] = 1;
+}
+
+START_TEST(the_host_may_not_touch_device_memory)
+{
+    char text[1000];
+    int status = watched(touch, text, sizeof text);
+
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == STANDIN_TOUCHED, "status %#x", (unsigned)status);
+    ck_assert_ptr_nonnull(strstr(text, "host access to device memory at 0x"));
+    ck_assert_ptr_nonnull(strstr(text, "byte 17 of an allocation of 10000 on device 0"));
+}
+END_TEST
+
+static void touch_freed(void)
+{
+    unsigned char *device = on_device(BYTES);
+
+    OK(cudaFree(device));
+    ((volatile unsigned char *)device)[0] = 1;
+}
+
+static void segfault(void)
+{
+    OK(cudaFree(on_device(1)));
+    ((volatile unsigned char *)(uintptr_t)getpid())[0] = 1;
+}
+
+START_TEST(other_faults_stay_what_they_are)
+{
+    char text[1000];
+    int status = watched(touch_freed, text, sizeof text);
+
+    ck_assert_int_eq(WEXITSTATUS(status), STANDIN_TOUCHED);
+    ck_assert_ptr_nonnull(strstr(text, "host access to freed device memory"));
+    status = watched(segfault, text, sizeof text);
+    ck_assert_msg(WIFSIGNALED(status) || WEXITSTATUS(status) != STANDIN_TOUCHED, "status %#x", (unsigned)status);
+    ck_assert_ptr_null(strstr(text, "host access"));
+}
+END_TEST
+
+static void use_freed(void)
+{
+    unsigned char *device = on_device(BYTES);
+
+    OK(cudaFree(device));
+    ck_assert_int_eq(cudaMemset(device, 1, 1), cudaErrorInvalidValue);
+    ck_assert_int_eq(cudaFree(device), cudaErrorInvalidValue);
+}
+
+START_TEST(freed_memory_is_refused_and_named)
+{
+    char text[1000];
+
+    ck_assert_int_eq(watched(use_freed, text, sizeof text), 0);
+    ck_assert_ptr_nonnull(strstr(text, "use of freed device memory at 0x"));
+    ck_assert_ptr_nonnull(strstr(text, "no live allocation begins there"));
+}
+END_TEST
+
+START_TEST(memory_runs_out)
+{
+    void *block = NULL;
+    void *more = NULL;
+    size_t available = 0;
+    size_t total = 0;
+
+    setenv("FERRY_STANDIN_MEMORY", "100000", 1);
+    OK(cudaMalloc(&block, 60000));
+    OK(cudaMemGetInfo(&available, &total));
+    ck_assert_uint_eq(total, 100000);
+    ck_assert_uint_eq(available, 40000);
+    ck_assert_int_eq(cudaMalloc(&more, 40001), cudaErrorMemoryAllocation);
+    ck_assert_ptr_null(more);
+    OK(cudaSetDevice(1));
+    OK(cudaMalloc(&more, 40001));
+    OK(cudaFree(block));
+    OK(cudaSetDevice(0));
+    OK(cudaMemGetInfo(&available, &total));
+    ck_assert_uint_eq(available, 100000);
+}
+END_TEST
+
+START_TEST(copies_that_do_not_fit_are_refused)
+{
+    unsigned char *device = on_device(100);
+    unsigned char *host = pinned(100);
+    unsigned char pageable[100];
+
+    ck_assert_int_eq(cudaMemcpy(device, host, 101, cudaMemcpyDefault), cudaErrorInvalidValue);
+    ck_assert_int_eq(cudaMemcpy(device + 1, host, 100, cudaMemcpyDefault), cudaErrorInvalidValue);
+    ck_assert_int_eq(cudaMemcpy(host + 50, device, 51, cudaMemcpyDefault), cudaErrorInvalidValue);
+    ck_assert_int_eq(cudaMemcpy(device, host, 10, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
+    ck_assert_int_eq(cudaMemcpy(host, device, 10, cudaMemcpyHostToHost), cudaErrorInvalidValue);
+    ck_assert_int_eq(cudaMemcpy(device, pageable, 10, cudaMemcpyDeviceToDevice), cudaErrorInvalidValue);
+    ck_assert_int_eq(cudaMemcpy(device, host, 10, (enum cudaMemcpyKind)9), cudaErrorInvalidMemcpyDirection);
+    ck_assert_int_eq(cudaMemset(pageable, 1, 10), cudaErrorInvalidValue);
+    ck_assert_int_eq(cudaMemcpy2D(device, 5, host, 10, 6, 2, cudaMemcpyDefault), cudaErrorInvalidPitchValue);
+    ck_assert_int_eq(cudaMemcpy2D(device, SIZE_MAX / 2, host, 10, 6, 4, cudaMemcpyDefault), cudaErrorInvalidValue);
+    OK(cudaMemcpy(device, host, 100, cudaMemcpyHostToDevice));
+    OK(cudaMemcpy(device, NULL, 0, cudaMemcpyHostToDevice));
+}
+END_TEST
+
+START_TEST(addresses_say_what_they_are)
+{
+    struct cudaPointerAttributes is;
+    unsigned char own[64];
+
+    OK(cudaSetDevice(2));
+    unsigned char *device = on_device(100);
+    unsigned char *host = pinned(100);
+
+    OK(cudaPointerGetAttributes(&is, device + 99));
+    ck_assert_int_eq(is.type, cudaMemoryTypeDevice);
+    ck_assert_int_eq(is.device, 2);
+    ck_assert_ptr_null(is.hostPointer);
+    OK(cudaPointerGetAttributes(&is, host));
+    ck_assert_int_eq(is.type, cudaMemoryTypeHost);
+    OK(cudaPointerGetAttributes(&is, own));
+    ck_assert_int_eq(is.type, cudaMemoryTypeUnregistered);
+    OK(cudaHostRegister(own, sizeof own, cudaHostRegisterDefault));
+    ck_assert_int_eq(cudaHostRegister(own, 1, cudaHostRegisterDefault), cudaErrorHostMemoryAlreadyRegistered);
+    OK(cudaPointerGetAttributes(&is, own + 1));
+    ck_assert_int_eq(is.type, cudaMemoryTypeHost);
+    OK(cudaHostUnregister(own));
+    ck_assert_int_eq(cudaHostUnregister(own), cudaErrorHostMemoryNotRegistered);
+}
+END_TEST
+
+/* Pageable memory: its bytes are taken in the call, and have come when the call returns. */
+START_TEST(pageable_memory_is_staged)
+{
+    cudaStream_t stream = stream_open(cudaStreamNonBlocking);
+    unsigned char *device = on_device(BYTES);
+    unsigned char own[BYTES];
+    atomic_bool let_go;
+
+    memset(own, 4, BYTES);
+    hold(stream, &let_go);
+    OK(cudaMemcpyAsync(device, own, BYTES, cudaMemcpyHostToDevice, stream));
+    memset(own, 6, BYTES);
+    atomic_store(&let_go, true);
+    OK(cudaMemcpyAsync(own, device, BYTES, cudaMemcpyDeviceToHost, stream));
+    all_are(own, BYTES, 4);
+}
+END_TEST
+
+START_TEST(a_stream_waits_for_an_event_of_another)
+{
+    cudaStream_t first = stream_open(cudaStreamNonBlocking);
+    cudaStream_t second = stream_open(cudaStreamNonBlocking);
+    unsigned char *device = on_device(BYTES);
+    unsigned char *host = pinned(BYTES);
+    cudaEvent_t event;
+    atomic_bool let_go;
+
+    OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    OK(cudaEventQuery(event));
+    OK(cudaStreamWaitEvent(second, event, 0));
+    hold(first, &let_go);
+    OK(cudaMemsetAsync(device, 7, BYTES, first));
+    OK(cudaEventRecord(event, first));
+    ck_assert_int_eq(cudaEventQuery(event), cudaErrorNotReady);
+    OK(cudaStreamWaitEvent(second, event, 0));
+    OK(cudaMemcpyAsync(host, device, BYTES, cudaMemcpyDeviceToHost, second));
+    clock_sleep_ns(20 * NS_PER_MS);
+    all_are(host, BYTES, POISON_PENDING);
+    atomic_store(&let_go, true);
+    OK(cudaStreamSynchronize(second));
+    all_are(host, BYTES, 7);
+    OK(cudaEventSynchronize(event));
+    OK(cudaEventDestroy(event));
+}
+END_TEST
+
+/* Without an event nothing orders two streams. */
+START_TEST(streams_without_an_event_are_not_ordered)
+{
+    cudaStream_t first = stream_open(cudaStreamNonBlocking);
+    cudaStream_t second = stream_open(cudaStreamNonBlocking);
+    unsigned char *device = on_device(BYTES);
+    unsigned char *host = pinned(BYTES);
+    atomic_bool let_go;
+
+    hold(first, &let_go);
+    OK(cudaMemsetAsync(device, 7, BYTES, first));
+    OK(cudaMemcpyAsync(host, device, BYTES, cudaMemcpyDeviceToHost, second));
+    OK(cudaStreamSynchronize(second));
+    all_are(host, BYTES, POISON_PENDING);
+    atomic_store(&let_go, true);
+    OK(cudaStreamSynchronize(first));
+}
+END_TEST
+
+START_TEST(the_default_stream_waits_for_blocking_streams_alone)
+{
+    cudaStream_t blocking = stream_open(cudaStreamDefault);
+    cudaStream_t other = stream_open(cudaStreamNonBlocking);
+    unsigned char *host = pinned(BYTES);
+    unsigned char *device = on_device(BYTES);
+    atomic_bool let_go;
+    atomic_bool let_other_go;
+
+    hold(other, &let_other_go);
+    OK(cudaMemsetAsync(device, 1, BYTES, NULL));
+    OK(cudaStreamSynchronize(NULL));
+    hold(blocking, &let_go);
+    OK(cudaMemsetAsync(device, 2, BYTES, blocking));
+    OK(cudaMemcpyAsync(host, device, BYTES, cudaMemcpyDeviceToHost, NULL));
+    ck_assert_int_eq(cudaStreamQuery(NULL), cudaErrorNotReady);
+    atomic_store(&let_go, true);
+    OK(cudaStreamSynchronize(NULL));
+    all_are(host, BYTES, 2);
+    atomic_store(&let_other_go, true);
+    OK(cudaDeviceSynchronize());
+}
+END_TEST
+
+static void look_at(void *bytes)
+{
+    clock_sleep_ns(20 * NS_PER_MS);
+    all_are(bytes, BYTES, 5);
+    memset(bytes, 6, BYTES);
+}
+
+/* A function of the host finds in pinned memory what was there when it was queued. */
+START_TEST(a_host_function_runs_in_its_turn)
+{
+    cudaStream_t stream = stream_open(cudaStreamNonBlocking);
+    unsigned char *host = pinned(BYTES);
+    unsigned char *device = on_device(BYTES);
+
+    memset(host, 5, BYTES);
+    OK(cudaLaunchHostFunc(stream, look_at, host));
+    OK(cudaMemcpyAsync(device, host, BYTES, cudaMemcpyHostToDevice, stream));
+    OK(cudaMemsetAsync(host, 1, BYTES, stream));
+    OK(cudaMemcpyAsync(host, device, BYTES, cudaMemcpyDeviceToHost, stream));
+    OK(cudaStreamSynchronize(stream));
+    all_are(host, BYTES, 6);
+}
+END_TEST
+
+START_TEST(events_tell_the_time_between)
+{
+    cudaStream_t stream = stream_open(cudaStreamNonBlocking);
+    cudaEvent_t start;
+    cudaEvent_t finish;
+    cudaEvent_t blind;
+    float ms = -1;
+
+    OK(cudaEventCreate(&start));
+    OK(cudaEventCreate(&finish));
+    OK(cudaEventCreateWithFlags(&blind, cudaEventDisableTiming));
+    setenv("FERRY_STANDIN_LAG", "2000", 1);
+    OK(cudaEventRecord(start, stream));
+    OK(cudaEventRecord(finish, stream));
+    OK(cudaEventRecord(blind, stream));
+    OK(cudaStreamSynchronize(stream));
+    OK(cudaEventElapsedTime(&ms, start, finish));
+    ck_assert(ms >= 2.0f);
+    ck_assert_int_eq(cudaEventElapsedTime(&ms, start, blind), cudaErrorInvalidResourceHandle);
+}
+END_TEST
+
+static void *let_go_later(void *flag)
+{
+    clock_sleep_ns(50 * NS_PER_MS);
+    atomic_store((atomic_bool *)flag, true);
+    return NULL;
+}
+
+START_TEST(free_waits_for_the_device)
+{
+    cudaStream_t stream = stream_open(cudaStreamNonBlocking);
+    unsigned char *device = on_device(BYTES);
+    atomic_bool let_go;
+    pthread_t thread;
+
+    hold(stream, &let_go);
+    OK(cudaMemsetAsync(device, 1, BYTES, stream));
+    ck_assert_int_eq(pthread_create(&thread, NULL, let_go_later, &let_go), 0);
+    OK(cudaFree(device));
+    ck_assert(atomic_load(&let_go));
+    pthread_join(thread, NULL);
+}
+END_TEST
+
+START_TEST(a_destroyed_stream_still_does_its_work)
+{
+    cudaStream_t stream = stream_open(cudaStreamNonBlocking);
+    unsigned char *device = on_device(BYTES);
+    unsigned char *host = pinned(BYTES);
+    atomic_bool let_go;
+
+    hold(stream, &let_go);
+    OK(cudaMemsetAsync(device, 3, BYTES, stream));
+    OK(cudaMemcpyAsync(host, device, BYTES, cudaMemcpyDeviceToHost, stream));
+    OK(cudaStreamDestroy(stream));
+    ck_assert_int_eq(cudaStreamQuery(stream), cudaErrorInvalidResourceHandle);
+    atomic_store(&let_go, true);
+    OK(cudaDeviceSynchronize());
+    all_are(host, BYTES, 3);
+}
+END_TEST
+
+START_TEST(a_lost_device_fails_every_call)
+{
+    unsigned char *device = on_device(BYTES);
+
+    setenv("FERRY_STANDIN_FAULT", "op=1,kind=lost", 1);
+    OK(cudaMemset(device, 1, 1));
+    OK(cudaMemsetAsync(device, 1, 1, NULL));
+    ck_assert_int_eq(cudaStreamSynchronize(NULL), cudaErrorIllegalAddress);
+    ck_assert_int_eq(cudaMemset(device, 1, 1), cudaErrorIllegalAddress);
+}
+END_TEST
+
+/* --- kernels ------------------------------------------------------------------------------------------------------ */
+
+static const unsigned char image[] = {0x50, 0xed, 0x55, 0xba, 0, 0, 0, 0};
+
+static cudaKernel_t kernel_named(const char *name)
+{
+    cudaLibrary_t library;
+    cudaKernel_t kernel;
+
+    OK(cudaLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+    OK(cudaLibraryGetKernel(&kernel, library, name));
+    return kernel;
+}
+
+static cudaError_t start(cudaKernel_t kernel, void *out, const void *in, uint64_t count, cudaStream_t stream)
+{
+    void *arguments[] = {&out, &in, &count};
+
+    return cudaLaunchKernel((const void *)kernel, (dim3){4, 1, 1}, (dim3){128, 1, 1}, arguments, 0, stream);
+}
+
+START_TEST(a_kernel_adds)
+{
+    float *values = (float *)(void *)pinned(2000 * sizeof(float));
+    void *device = on_device(2000 * sizeof(float));
+    float *left = device;
+
+    for (int k = 0; k < 2000; k++)
+        values[k] = (float)k;
+    OK(cudaMemcpy(device, values, 2000 * sizeof(float), cudaMemcpyHostToDevice));
+    OK(start(kernel_named("ferry_add_f32"), left, left + 1000, 1000, NULL));
+    OK(cudaMemcpy(values, device, 2000 * sizeof(float), cudaMemcpyDeviceToHost));
+    for (int k = 0; k < 1000; k++)
+        ck_assert(values[k] == (float)(2 * k + 1000));
+    ck_assert(values[1000] == 1000.0f);
+}
+END_TEST
+
+START_TEST(a_kernel_widens_and_narrows)
+{
+    uint16_t *halves = (uint16_t *)(void *)pinned(8);
+    float *singles = (float *)(void *)pinned(8);
+
+    halves[0] = 0x3c00; /* 1 */
+    halves[1] = 0xc000; /* -2 */
+    OK(start(kernel_named("ferry_widen_f16"), singles, halves, 2, NULL));
+    OK(cudaStreamSynchronize(NULL));
+    ck_assert(singles[0] == 1.0f && singles[1] == -2.0f);
+    OK(start(kernel_named("ferry_narrow_bf16"), halves, singles, 2, NULL));
+    OK(cudaStreamSynchronize(NULL));
+    ck_assert_int_eq(halves[0], 0x3f80);
+    ck_assert_int_eq(halves[1], 0xc000);
+}
+END_TEST
+
+START_TEST(kernels_that_are_not_there_are_refused)
+{
+    static const unsigned char no_image[8];
+    cudaLibrary_t library;
+    cudaKernel_t kernel;
+
+    ck_assert_int_eq(cudaLibraryLoadData(&library, no_image, NULL, NULL, 0, NULL, NULL, 0),
+                     cudaErrorInvalidKernelImage);
+    OK(cudaLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+    ck_assert_int_eq(cudaLibraryGetKernel(&kernel, library, "ferry_add_f80"), cudaErrorSymbolNotFound);
+    OK(cudaLibraryUnload(library));
+}
+END_TEST
+
+START_TEST(a_kernel_outside_its_memory_loses_the_device)
+{
+    unsigned char *device = on_device(100);
+    unsigned char own[8];
+    cudaKernel_t kernel = kernel_named("ferry_add_u8");
+
+    OK(start(kernel, device, device + 50, 50, NULL));
+    ck_assert_int_eq(start(kernel, device, own, 8, NULL), cudaErrorIllegalAddress);
+    ck_assert_int_eq(cudaStreamSynchronize(NULL), cudaErrorIllegalAddress);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {copies_come_back_in_rows_and_whole,
+                                  a_destination_holds_poison_until_the_copy_is_done,
+                                  queued_work_keeps_its_source,
+                                  the_host_may_not_touch_device_memory,
+                                  other_faults_stay_what_they_are,
+                                  freed_memory_is_refused_and_named,
+                                  memory_runs_out,
+                                  copies_that_do_not_fit_are_refused,
+                                  addresses_say_what_they_are,
+                                  pageable_memory_is_staged,
+                                  a_stream_waits_for_an_event_of_another,
+                                  streams_without_an_event_are_not_ordered,
+                                  the_default_stream_waits_for_blocking_streams_alone,
+                                  a_host_function_runs_in_its_turn,
+                                  events_tell_the_time_between,
+                                  free_waits_for_the_device,
+                                  a_destroyed_stream_still_does_its_work,
+                                  a_lost_device_fails_every_call,
+                                  a_kernel_adds,
+                                  a_kernel_widens_and_narrows,
+                                  kernels_that_are_not_there_are_refused,
+                                  a_kernel_outside_its_memory_loses_the_device};
+
+    return suite_main("standin_memory", tests, sizeof tests / sizeof *tests);
+}
