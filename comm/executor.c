@@ -15,20 +15,7 @@
 #include "comm/completion_private.h"
 #include "comm/executor_private.h"
 
-enum { NAME_BYTES = 64, FIRST_REST_US = 5, LAST_REST_US = 1000 };
-
-struct executor {
-    struct lane lane;
-    struct executor *next; /* in session->executors */
-    char name[NAME_BYTES];
-    uint32_t capacity;
-    uint32_t forks;
-    uint64_t sequence;
-    pthread_t thread;
-    bool released; /* the caller's end: the worker leaves when nothing is left to do */
-    bool closing;  /* the session's: it leaves after the piece that it runs */
-    bool ended;    /* it has left, and can be joined */
-};
+enum { FIRST_REST_US = 5, LAST_REST_US = 1000, DEVICE_REST_US = 200 };
 
 enum task_phase { TASK_QUEUED, TASK_RUNNING, TASK_RAN };
 
@@ -167,12 +154,21 @@ static enum status start_worker(struct executor *executor, struct error *err)
 
 static void join(struct executor *executor)
 {
-    (void)pthread_join(executor->thread, NULL);
+    if (!executor->queue)
+        (void)pthread_join(executor->thread, NULL);
     (void)lane_close(&executor->lane);
+    if (executor->queue)
+        executor->devices->join(executor->device, executor->queue);
     free(executor);
 }
 
-/* Join those whose workers have left. */
+/* Has its worker left?  One of a device has none: it goes when nothing of it is left. */
+static bool has_left(const struct executor *executor)
+{
+    return executor->queue ? executor->released && !executor->lane.first : executor->ended;
+}
+
+/* Join those that have left. */
 static void reap(struct session *session)
 {
     struct executor **link = &session->executors;
@@ -180,7 +176,7 @@ static void reap(struct session *session)
     while (*link) {
         struct executor *executor = *link;
 
-        if (!executor->ended || executor->lane.active) {
+        if (!has_left(executor) || executor->lane.active) {
             link = &executor->next;
             continue;
         }
@@ -189,24 +185,24 @@ static void reap(struct session *session)
     }
 }
 
-static enum status create(struct session *session, const char *name, uint32_t capacity, struct executor **ret,
-                          struct error *err)
+static enum status create(struct session *session, const char *name, const struct executor *model,
+                          struct executor **ret, struct error *err)
 {
     struct executor *executor = NULL;
     enum status st = session_failed(session, err);
 
     if (st != STATUS_OK)
         return st;
-    if (capacity < 1 || capacity > EXECUTOR_MAX_CAPACITY)
-        return error_set(err, STATUS_INVALID, "executor %s: capacity %u, 1 to %d are allowed", name, capacity,
+    if (model->capacity < 1 || model->capacity > EXECUTOR_MAX_CAPACITY)
+        return error_set(err, STATUS_INVALID, "executor %s: capacity %u, 1 to %d are allowed", name, model->capacity,
                          EXECUTOR_MAX_CAPACITY);
     executor = calloc(1, sizeof *executor);
     if (!executor)
         return error_set(err, STATUS_NOMEM, "executor %s", name);
+    *executor = *model;
     (void)snprintf(executor->name, sizeof executor->name, "%s", name);
     executor->lane = (struct lane){.session = session, .kind = "executor", .name = executor->name};
-    executor->capacity = capacity;
-    st = start_worker(executor, err);
+    st = executor->queue ? STATUS_OK : start_worker(executor, err);
     if (st != STATUS_OK) {
         free(executor);
         return st;
@@ -220,24 +216,54 @@ static enum status create(struct session *session, const char *name, uint32_t ca
 enum status executor_create(struct session *session, const char *name, uint32_t capacity, struct executor **ret,
                             struct error *err)
 {
+    struct executor model = {.capacity = capacity};
     enum status st;
 
     session_lock(session);
     reap(session);
-    st = create(session, name, capacity, ret, err);
+    st = create(session, name, &model, ret, err);
     session_unlock(session);
     return st;
+}
+
+/* With a queue of its own, which is named by the device. */
+static enum status create_on(struct session *session, const struct executor *model, struct executor **ret,
+                             struct error *err)
+{
+    struct executor own = *model;
+    enum status st = own.devices->fork(own.device, &own.queue, err);
+
+    if (st != STATUS_OK)
+        return st;
+    session_lock(session);
+    reap(session);
+    st = create(session, own.queue->ops->name(own.queue), &own, ret, err);
+    session_unlock(session);
+    if (st != STATUS_OK)
+        own.devices->join(own.device, own.queue);
+    return st;
+}
+
+enum status executor_create_on(struct session *session, const struct device_ops *devices, struct device *device,
+                               uint32_t capacity, struct executor **ret, struct error *err)
+{
+    struct executor model = {.capacity = capacity, .devices = devices, .device = device};
+
+    return create_on(session, &model, ret, err);
 }
 
 enum status executor_fork(struct executor *executor, struct executor **ret, struct error *err)
 {
     struct session *session = executor->lane.session;
-    char name[2 * NAME_BYTES];
+    struct executor model = {.capacity = executor->capacity, .devices = executor->devices, .device = executor->device};
+    char name[2 * EXECUTOR_NAME_BYTES];
     enum status st;
 
+    if (executor->queue)
+        return create_on(session, &model, ret, err);
     session_lock(session);
     (void)snprintf(name, sizeof name, "%s.%u", executor->name, ++executor->forks);
-    st = create(session, name, executor->capacity, ret, err);
+    st = create(session, name, &model, ret, err);
     session_unlock(session);
     return st;
 }
@@ -256,6 +282,28 @@ void executor_release(struct executor *executor)
     session_unlock(session);
 }
 
+/* Fill in what all pieces of work have in common, and queue it.  The lane may take it. */
+void executor_queue(struct executor *executor, struct completion *completion, const struct work_kind *kind)
+{
+    completion->kind = kind;
+    completion->operation = OPERATION_COMPUTE;
+    completion->local = true;
+    completion->sequence = executor->sequence++;
+    completion->epoch = executor->lane.session->epoch;
+    lane_submit(&executor->lane, completion);
+}
+
+enum status executor_room(const struct executor *executor, struct error *err)
+{
+    enum status st = lane_check(&executor->lane, err);
+
+    if (st == STATUS_OK && executor->lane.pending >= executor->capacity)
+        st = error_set(err, STATUS_OVERFLOW,
+                       "executor %s: %u pieces of work are unfinished, as many as it takes; wait for one of them",
+                       executor->name, executor->capacity);
+    return st;
+}
+
 /* The lane may take it. */
 static enum status queue(struct executor *executor, executor_work *work, void *context, struct completion **ret,
                          struct error *err)
@@ -264,14 +312,9 @@ static enum status queue(struct executor *executor, executor_work *work, void *c
 
     if (!task)
         return error_set(err, STATUS_NOMEM, "work for executor %s", executor->name);
-    task->completion.kind = &task_kind;
-    task->completion.operation = OPERATION_COMPUTE;
-    task->completion.local = true;
-    task->completion.sequence = executor->sequence++;
-    task->completion.epoch = executor->lane.session->epoch;
     task->work = work;
     task->context = context;
-    lane_submit(&executor->lane, &task->completion);
+    executor_queue(executor, &task->completion, &task_kind);
     (void)pthread_cond_broadcast(&executor->lane.session->ready);
     *ret = &task->completion;
     return STATUS_OK;
@@ -284,12 +327,11 @@ enum status executor_submit(struct executor *executor, executor_work *work, void
     enum status st;
 
     CHECK(work);
+    if (executor->queue)
+        return error_set(err, STATUS_INVALID, "executor %s: work of the host for an executor of a device",
+                         executor->name);
     session_lock(session);
-    st = lane_check(&executor->lane, err);
-    if (st == STATUS_OK && executor->lane.pending >= executor->capacity)
-        st = error_set(err, STATUS_OVERFLOW,
-                       "executor %s: %u pieces of work are unfinished, as many as it takes; wait for one of them",
-                       executor->name, executor->capacity);
+    st = executor_room(executor, err);
     if (st == STATUS_OK)
         st = queue(executor, work, context, ret, err);
     session_unlock(session);
@@ -301,6 +343,8 @@ enum status executor_flush(struct executor *executor, struct completion **ret, s
     struct session *session = executor->lane.session;
     enum status st;
 
+    if (executor->queue)
+        return executor_flush_device(executor, ret, err);
     session_lock(session);
     st = lane_check(&executor->lane, err);
     if (st == STATUS_OK)
@@ -334,7 +378,7 @@ struct load session_load(const struct session *session)
 
     session_lock(self);
     for (const struct executor *executor = self->executors; executor; executor = executor->next) {
-        if (executor->ended)
+        if (has_left(executor))
             continue;
         load.pending = (load.pending == LOAD_UNKNOWN ? 0 : load.pending) + executor->lane.pending;
         load.capacity = (load.capacity == LOAD_UNKNOWN ? 0 : load.capacity) + executor->capacity;
@@ -355,10 +399,22 @@ bool executors_idle(const struct session *session)
 static bool all_ended(const struct session *session)
 {
     for (const struct executor *executor = session->executors; executor; executor = executor->next) {
-        if (!executor->ended)
+        if (executor->queue ? executor_device_busy(executor) : !executor->ended)
             return false;
     }
     return true;
+}
+
+/* Nobody tells when a device is done: it is asked now and then. */
+static uint64_t next_look(const struct session *session, uint64_t until_ns)
+{
+    uint64_t soon_ns = clock_ns() + DEVICE_REST_US * NS_PER_US;
+
+    for (const struct executor *executor = session->executors; executor; executor = executor->next) {
+        if (executor->queue && soon_ns < until_ns)
+            return soon_ns;
+    }
+    return until_ns;
 }
 
 bool executors_close(struct session *session, uint64_t within_ns)
@@ -371,7 +427,7 @@ bool executors_close(struct session *session, uint64_t within_ns)
         executor->closing = true;
     (void)pthread_cond_broadcast(&session->ready);
     while (!(ended = all_ended(session)) && clock_ns() < until_ns)
-        wait_ready(session, until_ns);
+        wait_ready(session, next_look(session, until_ns));
     session_unlock(session);
     while (ended && session->executors) {
         struct executor *executor = session->executors;

@@ -1,4 +1,4 @@
-/* In-order queues of compute work, each with a worker thread of its own.
+/* In-order queues of compute work: each has a worker thread of its own, or is a queue of a device.
  *
  * Work submitted to one executor runs in the order of submission, one piece at a time; executors forked from each other
  * share the device (here: this process's cores) and run side by side.  Between tiles the work calls session_progress:
@@ -13,7 +13,9 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/transfer.h"
 #include "comm/completion.h"
+#include "comm/device.h"
 
 struct executor;
 struct session;
@@ -31,6 +33,12 @@ enum { EXECUTOR_MAX_CAPACITY = 65536 };
 enum status executor_create(struct session *session, const char *name, uint32_t capacity, struct executor **ret,
                             struct error *err);
 
+/* One whose work is queued on a device instead (returns), with a queue of its own: nothing orders it with comm's copies
+ * on the device's memory, or with other executors, but executor_after, group_after and route_after.  The device is open
+ * until session_close (borrowed).  Named by its queue ("cuda:0.1").  Statuses as above, and the device's. */
+enum status executor_create_on(struct session *session, const struct device_ops *devices, struct device *device,
+                               uint32_t capacity, struct executor **ret, struct error *err);
+
 /* One more executor on the same device, with the same capacity, named "cpu/0.1" and so on (returns).  Nothing is
  * ordered between the two but what executor_after orders.  Statuses as above. */
 enum status executor_fork(struct executor *executor, struct executor **ret, struct error *err);
@@ -41,9 +49,29 @@ void executor_release(struct executor *executor);
 /* Queue work (returns one completion).  context is borrowed until completion: completion_retain keeps it alive.
  * STATUS_OVERFLOW   capacity pieces are unfinished: nothing was queued; wait for the oldest one
  * STATUS_TIMEOUT    quarantined
+ * STATUS_INVALID    the executor is a device's
  * STATUS_NOMEM, the session's first failure */
 enum status executor_submit(struct executor *executor, executor_work *work, void *context, struct completion **ret,
                             struct error *err);
+
+/* One piece of a device's work: queue on memory (base/memory.h) what is to be done, and return.  Called under the
+ * session's lock by whichever thread moves the session's work: it neither waits nor calls comm.  Pieces follow each
+ * other on the queue without the host between them.  What it queues gives no sign of life: it must be over within
+ * timeout. */
+typedef enum status executor_device_work(void *context, struct memory *memory, struct error *err);
+
+/* Queue such work (returns one completion): done when the device has done all that the work queued.  Statuses of
+ * executor_submit; STATUS_INVALID: the executor is no device's. */
+enum status executor_submit_on(struct executor *executor, executor_device_work *work, void *context,
+                               struct completion **ret, struct error *err);
+
+/* Promote or demote: copy a tensor of the host's memory into one of the device's, or back, by the provider that
+ * transfers names for the pair (borrowed until completion; returns one completion).  Begins when everything submitted
+ * before it is done.  Retains both tensors until it is over: the caller may release his, but must not write from; into
+ * is meaningless before the completion is done.  Statuses of executor_submit; the completion fails with those of
+ * transfer_begin: STATUS_UNSUPPORTED names a memory that is not one of transfers'. */
+enum status executor_transfer(struct executor *executor, const struct transfers *transfers, struct tensor *from,
+                              struct tensor *into, struct completion **ret, struct error *err);
 
 /* A completion that is done when everything submitted so far is: what to wait for before results are looked at.  It
  * takes no place of the capacity.  Statuses of executor_submit but STATUS_OVERFLOW. */
