@@ -79,6 +79,17 @@ void blocks_give(struct blocks *blocks, void *address, cudaEvent_t event)
     move(link, &blocks->kept);
 }
 
+bool blocks_hold(const struct blocks *blocks, const void *address, size_t bytes)
+{
+    for (const struct block *block = blocks->used; block; block = block->next) {
+        uintptr_t offset = (uintptr_t)address - (uintptr_t)block->address;
+
+        if ((uintptr_t)address >= (uintptr_t)block->address && offset <= block->size && bytes <= block->size - offset)
+            return true;
+    }
+    return false;
+}
+
 static void drop(struct block *list, void (*free_block)(void *address))
 {
     while (list) {

@@ -35,6 +35,9 @@ enum status blocks_add(struct blocks *blocks, void *address, size_t size);
 /* Keep a used block; event (takes) tells when it may be used again, NULL: at once.  The address must be one of ours. */
 void blocks_give(struct blocks *blocks, void *address, cudaEvent_t event);
 
+/* Do these bytes lie in one used block? */
+bool blocks_hold(const struct blocks *blocks, const void *address, size_t bytes);
+
 /* Forget all, used ones too, and give each to free_block. */
 void blocks_done(struct blocks *blocks, void (*free_block)(void *address));
 

@@ -115,6 +115,17 @@ static enum status queue_allocate(struct memory *memory, size_t bytes, void **re
     return STATUS_OK;
 }
 
+static bool queue_holds(const struct memory *memory, const void *address, size_t bytes)
+{
+    struct cuda_device *device = self_of(memory)->device;
+    bool held;
+
+    pthread_mutex_lock(&device->lock);
+    held = blocks_hold(&device->blocks, address, bytes);
+    pthread_mutex_unlock(&device->lock);
+    return held;
+}
+
 /* An event behind everything queued so far; NULL where the device gives none. */
 static cudaEvent_t event_here(struct cuda_memory *memory)
 {
@@ -367,7 +378,8 @@ static const struct memory_ops cuda_memory_ops = {.name = queue_name,
                                                   .mark = queue_mark,
                                                   .reached = queue_reached,
                                                   .forget = queue_forget,
-                                                  .space = queue_space};
+                                                  .space = queue_space,
+                                                  .holds = queue_holds};
 
 enum status cuda_memory_open(struct cuda_device *device, struct cuda_memory **ret, struct error *err)
 {

@@ -65,6 +65,17 @@ static void pinned_release(struct memory *memory, void *block)
     pthread_mutex_unlock(&device->lock);
 }
 
+static bool pinned_holds(const struct memory *memory, const void *address, size_t bytes)
+{
+    struct cuda_device *device = device_of(memory);
+    bool held;
+
+    pthread_mutex_lock(&device->lock);
+    held = blocks_hold(&device->pinned_blocks, address, bytes);
+    pthread_mutex_unlock(&device->lock);
+    return held;
+}
+
 static enum status pinned_space(struct memory *memory, struct memory_space *ret, struct error *err)
 {
     (void)memory;
@@ -126,7 +137,8 @@ static const struct memory_ops pinned_ops = {.name = pinned_name,
                                              .mark = pinned_mark,
                                              .reached = pinned_reached,
                                              .forget = pinned_forget,
-                                             .space = pinned_space};
+                                             .space = pinned_space,
+                                             .holds = pinned_holds};
 
 void cuda_pinned_init(struct cuda_device *device)
 {

@@ -399,6 +399,25 @@ START_TEST(pinned_memory_is_the_hosts)
 }
 END_TEST
 
+START_TEST(a_memory_knows_what_lies_in_it)
+{
+    struct memory *const memories[] = {memory, device->pinned};
+
+    for (int i = 0; i < 2; i++) {
+        struct memory *where = memories[i];
+        unsigned char *block = block_of(where, 1000);
+
+        ck_assert(where->ops->holds(where, block, 1000));
+        ck_assert(where->ops->holds(where, block + 999, 1));
+        ck_assert(!where->ops->holds(where, block + 1, 1024));
+        ck_assert(!where->ops->holds(where, block - 1, 2));
+        ck_assert(!memories[!i]->ops->holds(memories[!i], block, 1));
+        where->ops->release(where, block);
+        ck_assert(!where->ops->holds(where, block, 1));
+    }
+}
+END_TEST
+
 #define COUNT_OF(list) ((int)(sizeof(list) / sizeof((list)[0])))
 
 static void lag(const char *microseconds)
@@ -453,6 +472,7 @@ int main(void)
     tcase_add_loop_test(plain, sums_are_those_of_the_host, 0, COUNT_OF(added));
     tcase_add_loop_test(plain, halves_are_converted_as_the_host_does, 0, COUNT_OF(halves));
     tcase_add_test(plain, pinned_memory_is_the_hosts);
+    tcase_add_test(plain, a_memory_knows_what_lies_in_it);
     tcase_add_test(plain, threads_may_copy_at_once);
     tcase_add_test(slow, threads_may_copy_at_once);
     tcase_add_test(slow, marks_are_reached_in_order_and_used_again);
