@@ -155,14 +155,16 @@ static bool exchange(struct ncclComm *comm, const char *out, size_t out_bytes, c
         size_t put = pipe_put(pipe_of_ring(comm, comm->rank), out, out_bytes);
         size_t taken = pipe_take(pipe_of_ring(comm, left), in, in_bytes);
 
-        out += put;
-        out_bytes -= put;
-        in += taken;
-        in_bytes -= taken;
-        if (put)
+        if (put) {
+            out += put;
+            out_bytes -= put;
             seat_ring(comm, right);
-        if (taken)
+        }
+        if (taken) {
+            in += taken;
+            in_bytes -= taken;
             seat_ring(comm, left);
+        }
         idle = put || taken ? 0 : idle + 1;
         if (comm_stopped(comm))
             return false;

@@ -418,6 +418,9 @@ START_TEST(events_tell_the_time_between)
     OK(cudaEventElapsedTime(&ms, start, finish));
     ck_assert(ms >= 2.0f);
     ck_assert_int_eq(cudaEventElapsedTime(&ms, start, blind), cudaErrorInvalidResourceHandle);
+    OK(cudaEventDestroy(start));
+    OK(cudaEventDestroy(finish));
+    OK(cudaEventDestroy(blind));
 }
 END_TEST
 
@@ -478,12 +481,18 @@ END_TEST
 
 static const unsigned char image[] = {0x50, 0xed, 0x55, 0xba, 0, 0, 0, 0};
 
-static cudaKernel_t kernel_named(const char *name)
+static cudaLibrary_t library_open(void)
 {
     cudaLibrary_t library;
-    cudaKernel_t kernel;
 
     OK(cudaLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+    return library;
+}
+
+static cudaKernel_t kernel_named(cudaLibrary_t library, const char *name)
+{
+    cudaKernel_t kernel;
+
     OK(cudaLibraryGetKernel(&kernel, library, name));
     return kernel;
 }
@@ -500,15 +509,17 @@ START_TEST(a_kernel_adds)
     float *values = (float *)(void *)pinned(2000 * sizeof(float));
     void *device = on_device(2000 * sizeof(float));
     float *left = device;
+    cudaLibrary_t library = library_open();
 
     for (int k = 0; k < 2000; k++)
         values[k] = (float)k;
     OK(cudaMemcpy(device, values, 2000 * sizeof(float), cudaMemcpyHostToDevice));
-    OK(start(kernel_named("ferry_add_f32"), left, left + 1000, 1000, NULL));
+    OK(start(kernel_named(library, "ferry_add_f32"), left, left + 1000, 1000, NULL));
     OK(cudaMemcpy(values, device, 2000 * sizeof(float), cudaMemcpyDeviceToHost));
     for (int k = 0; k < 1000; k++)
         ck_assert(values[k] == (float)(2 * k + 1000));
     ck_assert(values[1000] == 1000.0f);
+    OK(cudaLibraryUnload(library));
 }
 END_TEST
 
@@ -516,16 +527,18 @@ START_TEST(a_kernel_widens_and_narrows)
 {
     uint16_t *halves = (uint16_t *)(void *)pinned(8);
     float *singles = (float *)(void *)pinned(8);
+    cudaLibrary_t library = library_open();
 
     halves[0] = 0x3c00; /* 1 */
     halves[1] = 0xc000; /* -2 */
-    OK(start(kernel_named("ferry_widen_f16"), singles, halves, 2, NULL));
+    OK(start(kernel_named(library, "ferry_widen_f16"), singles, halves, 2, NULL));
     OK(cudaStreamSynchronize(NULL));
     ck_assert(singles[0] == 1.0f && singles[1] == -2.0f);
-    OK(start(kernel_named("ferry_narrow_bf16"), halves, singles, 2, NULL));
+    OK(start(kernel_named(library, "ferry_narrow_bf16"), halves, singles, 2, NULL));
     OK(cudaStreamSynchronize(NULL));
     ck_assert_int_eq(halves[0], 0x3f80);
     ck_assert_int_eq(halves[1], 0xc000);
+    OK(cudaLibraryUnload(library));
 }
 END_TEST
 
@@ -537,7 +550,7 @@ START_TEST(kernels_that_are_not_there_are_refused)
 
     ck_assert_int_eq(cudaLibraryLoadData(&library, no_image, NULL, NULL, 0, NULL, NULL, 0),
                      cudaErrorInvalidKernelImage);
-    OK(cudaLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+    library = library_open();
     ck_assert_int_eq(cudaLibraryGetKernel(&kernel, library, "ferry_add_f80"), cudaErrorSymbolNotFound);
     OK(cudaLibraryUnload(library));
 }
@@ -547,11 +560,13 @@ START_TEST(a_kernel_outside_its_memory_loses_the_device)
 {
     unsigned char *device = on_device(100);
     unsigned char own[8];
-    cudaKernel_t kernel = kernel_named("ferry_add_u8");
+    cudaLibrary_t library = library_open();
+    cudaKernel_t kernel = kernel_named(library, "ferry_add_u8");
 
     OK(start(kernel, device, device + 50, 50, NULL));
     ck_assert_int_eq(start(kernel, device, own, 8, NULL), cudaErrorIllegalAddress);
     ck_assert_int_eq(cudaStreamSynchronize(NULL), cudaErrorIllegalAddress);
+    OK(cudaLibraryUnload(library));
 }
 END_TEST
 
