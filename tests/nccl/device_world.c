@@ -13,6 +13,7 @@ enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, 
     struct transport_options options = carrier_options;
     const struct plugin *mpi = NULL;
     const struct plugin *cuda = NULL;
+    uint64_t delay_ns = ret->delay_ns;
     int count = 0;
     enum status st = plugin_open("mpi", &mpi, NULL, 0, err);
 
@@ -34,6 +35,9 @@ enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, 
     if (st != STATUS_OK)
         return st;
     options.memory = ret->memory = ret->device->memory;
+    ret->delay_ns = delay_ns;
+    if (delay_ns)
+        clock_sleep_ns(delay_ns);
     return ret->ops->open(&options, &ret->transport, err);
 }
 

@@ -13,6 +13,7 @@ struct device_world {
     struct transport *transport;
     int rank;
     int size;
+    uint64_t delay_ns; /* set before open: this rank comes so late to NCCL */
 };
 
 /* Each rank takes the device of its number.  Collective, blocks. */

@@ -19,14 +19,18 @@ pthread_cond_t comms_changed = PTHREAD_COND_INITIALIZER;
 static struct ncclComm *comms;
 static long comms_made;
 static long comms_split;
-static _Thread_local char last_error[512];
+/* Of the whole process, as NCCL keeps it: threads of its own write there. */
+static pthread_mutex_t last_lock = PTHREAD_MUTEX_INITIALIZER;
+static char last_error[512];
 
 ncclResult_t comm_fail(ncclResult_t result, const char *format, ...)
 {
     va_list arguments;
 
     va_start(arguments, format);
+    pthread_mutex_lock(&last_lock);
     vsnprintf(last_error, sizeof last_error, format, arguments);
+    pthread_mutex_unlock(&last_lock);
     va_end(arguments);
     return result;
 }
@@ -600,6 +604,11 @@ EXPORT const char *ncclGetErrorString(ncclResult_t result)
 
 EXPORT const char *ncclGetLastError(ncclComm_t comm)
 {
+    static _Thread_local char copy[sizeof last_error];
+
     (void)comm;
-    return last_error;
+    pthread_mutex_lock(&last_lock);
+    memcpy(copy, last_error, sizeof copy);
+    pthread_mutex_unlock(&last_lock);
+    return copy;
 }

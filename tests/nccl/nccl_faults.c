@@ -1,0 +1,209 @@
+/* What the NCCL transport does when something fails, one mode a run.  Each rank prints "rank R: ok", or what was not as
+ * it should be.  What fails is set from outside, by the stand-in's FERRY_STANDIN_FAULT (faults.py), or by the mode.
+ *
+ * usage: nccl_faults MODE */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "tests/nccl/device_world.h"
+
+enum { HEADER = 128, BYTES = 100000, TAG = 9, PATTERN = 0x5a };
+
+#define PATIENCE_NS (1500 * NS_PER_MS) /* the deadline that comm would have */
+#define RETURN_NS (5 * NS_PER_S)       /* by then the memory must be back */
+
+static struct device_world world;
+static unsigned char *payload;
+static unsigned char header[HEADER];
+static unsigned char in_band[HEADER];
+
+static int fail(const char *what)
+{
+    printf("rank %d: %s\n", world.rank, what);
+    (void)fflush(stdout);
+    return 1;
+}
+
+static bool is(const char *mode, const char *word)
+{
+    return strcmp(mode, word) == 0;
+}
+
+/* The work is over, or has failed, or it is too late; *ret_over. */
+static enum status wait_for(struct work *work, uint64_t ns, bool *ret_over, struct error *err)
+{
+    uint64_t deadline_ns = clock_ns() + ns;
+    enum status st = STATUS_OK;
+
+    *ret_over = false;
+    while (st == STATUS_OK && !*ret_over && clock_ns() < deadline_ns) {
+        st = world.ops->test(world.transport, work, ret_over, err);
+        clock_sleep_ns(50 * NS_PER_US);
+    }
+    return st;
+}
+
+static enum status begin(struct work **ret, struct error *err)
+{
+    struct message *message = NULL;
+    size_t bytes = 0;
+    enum status st = STATUS_OK;
+
+    payload = device_room(&world, BYTES);
+    for (int i = 0; i < HEADER; i++)
+        header[i] = (unsigned char)(i + 1);
+    if (world.rank == 0)
+        return world.ops->device->send(world.transport, 1, TAG, header, HEADER, world.memory, payload, BYTES, true, ret,
+                                       err);
+    while (st == STATUS_OK && !message)
+        st = world.ops->probe(world.transport, 0, TAG, &message, &bytes, err);
+    return st == STATUS_OK ? world.ops->device->receive(world.transport, message, world.memory, payload, BYTES, true,
+                                                        in_band, ret, err)
+                           : st;
+}
+
+/* Written by its owner, the memory stays so: nobody else writes there any more. */
+static bool is_back(void)
+{
+    unsigned char *bytes = malloc(BYTES);
+    bool same = true;
+
+    memset(bytes, PATTERN, BYTES);
+    device_put(&world, payload, bytes, BYTES);
+    clock_sleep_ns(300 * NS_PER_MS);
+    memset(bytes, 0, BYTES);
+    device_get(&world, bytes, payload, BYTES);
+    for (int i = 0; i < BYTES; i++)
+        same &= bytes[i] == PATTERN;
+    free(bytes);
+    device_free(&world, payload);
+    return same;
+}
+
+static bool cancel(struct work *work)
+{
+    uint64_t deadline_ns = clock_ns() + RETURN_NS;
+    bool over = false;
+
+    while (!world.ops->cancel(world.transport, work)) {
+        if (clock_ns() > deadline_ns || world.ops->test(world.transport, work, &over, NULL) != STATUS_OK || over)
+            return false;
+        clock_sleep_ns(NS_PER_MS);
+    }
+    return true;
+}
+
+/* The deadline passes without a word of NCCL's; then the memory is taken back. */
+static int deadline_decides(struct work *work)
+{
+    struct error err = {0};
+    bool over = false;
+    enum status st = wait_for(work, PATIENCE_NS, &over, &err);
+
+    if (st != STATUS_OK || over)
+        return fail(over ? "it ended" : err.text);
+    if (!cancel(work))
+        return fail("the memory does not come back");
+    if (!is_back())
+        return fail("somebody else writes to the memory");
+    work = NULL;
+    st = world.ops->device->send(world.transport, 1, TAG, header, HEADER, world.memory, NULL, 0, false, &work, &err);
+    return st == STATUS_LOST ? 0 : fail("a torn transport takes work");
+}
+
+/* NCCL reports it: the test fails once the memory is back. */
+static int error_decides(struct work *work, const char *word)
+{
+    struct error err = {0};
+    bool over = false;
+    enum status st = wait_for(work, RETURN_NS, &over, &err);
+
+    if (st == STATUS_OK || !strstr(err.text, word))
+        return fail(over ? "it ended" : err.text);
+    return is_back() ? 0 : fail("somebody else writes to the memory");
+}
+
+static int flipped(struct work *work)
+{
+    struct error err = {0};
+    bool over = false;
+    enum status st = wait_for(work, RETURN_NS, &over, &err);
+    int differing = 0;
+
+    if (st != STATUS_OK || !over)
+        return fail(over ? err.text : "it does not end");
+    for (int i = 0; world.rank == 1 && i < HEADER; i++)
+        differing += header[i] != in_band[i];
+    if (world.rank == 1 && (differing != 1 || (header[5] ^ in_band[5]) != 1))
+        return fail("the flipped byte of the header was not seen");
+    return 0;
+}
+
+static int stop(void)
+{
+    (void)raise(SIGSTOP);
+    return 0;
+}
+
+static int run(const char *mode)
+{
+    struct error err = {0};
+    struct work *work = NULL;
+    enum status st = begin(&work, &err);
+
+    if (st != STATUS_OK)
+        return fail(err.text);
+    if (is(mode, "flip"))
+        return flipped(work);
+    if (is(mode, "error") && world.rank == 1)
+        return error_decides(work, "remote process exited");
+    if (is(mode, "lost") && world.rank == 1)
+        return error_decides(work, "cuda");
+    if (is(mode, "short") && world.rank == 0) /* what it had has left */
+        return 0;
+    if (is(mode, "stop") && world.rank == 1)
+        return stop();
+    return deadline_decides(work);
+}
+
+static int check_start(enum status st, const struct error *err, const char *mode)
+{
+    const char *expected = is(mode, "late")        ? "rank 1 did not come to it"
+                           : is(mode, "stuck")     ? "did not build the communicator of 2 ranks"
+                           : is(mode, "duplicate") ? "Duplicate GPU"
+                                                   : "?";
+    enum status kind = is(mode, "duplicate") ? STATUS_ENVIRONMENT : STATUS_TIMEOUT;
+
+    return st == kind && strstr(err->text, expected) ? 0 : fail(err->text);
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc == 2 ? argv[1] : "";
+    struct error err = {0};
+    bool starts = !is(mode, "late") && !is(mode, "stuck") && !is(mode, "duplicate");
+    uint64_t begun_ns = clock_ns();
+    int code;
+    enum status st;
+
+    world.delay_ns =
+        is(mode, "late") && getenv("OMPI_COMM_WORLD_RANK") && strcmp(getenv("OMPI_COMM_WORLD_RANK"), "1") == 0
+            ? 8 * NS_PER_S
+            : 0;
+    st = device_world_open(starts ? 60 * NS_PER_S : 2 * NS_PER_S, 2 * NS_PER_S, &world, &err);
+    if (starts)
+        code = st == STATUS_OK ? run(mode) : fail(err.text);
+    else
+        code = check_start(st, &err, mode);
+    if (!starts && !world.delay_ns && clock_ns() - begun_ns > 20 * NS_PER_S)
+        code = fail("the start took too long to fail");
+    if (code == 0)
+        printf("rank %d: ok\n", world.rank);
+    (void)fflush(stdout);
+    _exit(code);
+}
