@@ -127,8 +127,9 @@ struct ferry_options {
 FERRY_API enum ferry_status ferry_open(const char *topology, const struct ferry_options *options,
                                        struct ferry_session **ret, struct ferry_error *error);
 
-/* End the session: every completion has been released, finished or abandoned, every bundle sent or returned, and no
- * other call is under way.  Frees groups, routes and session; tensors live on.  NULL is allowed.
+/* End the session: every completion has been released, finished or abandoned, every bundle sent or returned, every
+ * executor released, and no other call is under way.  Work that was submitted is waited for.  Frees groups, routes and
+ * session; tensors live on.  NULL is allowed.
  *
  * Without a failure: collective over the world; blocks until every rank has come, at most communication.timeout after
  * the last sign of life; MPI is finalised if Ferry initialised it.  After a failure, or when a rank does not come:
@@ -253,6 +254,74 @@ FERRY_API void ferry_abandon(struct ferry_completion *completion);
 /* ferry_wait for ever, then give the completion up, whatever came of it.  Not for ferry_receive, whose bundle is taken
  * from the completion. */
 FERRY_API enum ferry_status ferry_finish(struct ferry_completion *completion, struct ferry_error *error);
+
+/* Keep a value until the completion has ended: release is called with it then, once, from whichever thread it is; it
+ * must not call libferry.  On a completion that has ended: at once.  Takes value.  FERRY_INVALID, FERRY_NOMEM. */
+FERRY_API enum ferry_status ferry_retain(struct ferry_completion *completion, void *value, void (*release)(void *value),
+                                         struct ferry_error *error);
+
+/* ---- executors ----------------------------------------------------------------------------------------- */
+
+/* An in-order queue of compute work with a thread of its own: what is submitted runs in that order, one piece at a
+ * time. Executors forked from each other run side by side; nothing is ordered between them, nor between an executor and
+ * a transfer, but what the calls named *_after order.  All of them are local, and none blocks. */
+struct ferry_executor;
+
+/* One piece of work, called in the executor's thread.  Between tiles it calls ferry_progress: that moves the transfers
+ * behind it and is its sign of life.  It may post operations; it must not wait for what was submitted behind it, nor
+ * return before all that it started has ended.  Anything but FERRY_OK, with a sentence in error, ends the session on
+ * every rank: nothing that was ordered after it begins anywhere. */
+typedef enum ferry_status ferry_work(void *context, struct ferry_error *error);
+
+enum { FERRY_MAX_CAPACITY = 65536 };
+
+/* Returns a queue of at most capacity unfinished pieces, 1 to FERRY_MAX_CAPACITY.  name: in messages and the flight
+ * recorder ("cpu/0"); copied, cut at 63 bytes.
+ * FERRY_INVALID (capacity), FERRY_NOMEM, FERRY_ENVIRONMENT (no thread could be started), the session's failure. */
+FERRY_API enum ferry_status ferry_executor_create(struct ferry_session *session, const char *name, uint32_t capacity,
+                                                  struct ferry_executor **ret, struct ferry_error *error);
+
+/* Returns one more on the same cores with the same capacity, named "cpu/0.1" and so on.  Results as above. */
+FERRY_API enum ferry_status ferry_executor_fork(struct ferry_executor *executor, struct ferry_executor **ret,
+                                                struct ferry_error *error);
+
+/* Give it up, before ferry_close.  What was submitted still runs.  NULL is allowed. */
+FERRY_API void ferry_executor_release(struct ferry_executor *executor);
+
+/* Queue work; returns one completion, as posted operations do.  context is borrowed until completion.
+ * FERRY_OVERFLOW  capacity pieces are unfinished: nothing was queued; wait for the oldest
+ * FERRY_TIMEOUT   a piece of it is in quarantine
+ * FERRY_INVALID, FERRY_NOMEM, the session's failure. */
+FERRY_API enum ferry_status ferry_executor_submit(struct ferry_executor *executor, ferry_work *work, void *context,
+                                                  struct ferry_completion **ret, struct ferry_error *error);
+
+/* Returns a completion that is done when all that was submitted so far is.  It takes no place of the capacity. */
+FERRY_API enum ferry_status ferry_executor_flush(struct ferry_executor *executor, struct ferry_completion **ret,
+                                                 struct ferry_error *error);
+
+/* What is submitted to the executor, posted on the group, or sent or received on the route from now on begins when the
+ * completion, of whatever work of this session, is done; before a group's vote, and before a header leaves.  Several
+ * calls add up.  The completion may be released or abandoned at once.
+ * FERRY_INVALID (of another session), FERRY_NOMEM, the session's failure. */
+FERRY_API enum ferry_status ferry_executor_after(struct ferry_executor *executor, struct ferry_completion *completion,
+                                                 struct ferry_error *error);
+struct ferry_group;
+struct ferry_route;
+FERRY_API enum ferry_status ferry_group_after(struct ferry_group *group, struct ferry_completion *completion,
+                                              struct ferry_error *error);
+FERRY_API enum ferry_status ferry_route_after(struct ferry_route *route, struct ferry_completion *completion,
+                                              struct ferry_error *error);
+
+/* How much is queued.  Unknown is never 0. */
+#define FERRY_UNKNOWN UINT64_MAX
+struct ferry_load {
+    uint64_t pending;  /* submitted, neither done nor failed; FERRY_UNKNOWN */
+    uint64_t capacity; /* how many may be; FERRY_UNKNOWN */
+};
+
+/* Of one executor; of all of the session together.  Unknown where there is none, which must not be taken for idle. */
+FERRY_API struct ferry_load ferry_executor_load(const struct ferry_executor *executor);
+FERRY_API struct ferry_load ferry_load(const struct ferry_session *session);
 
 /* ---- groups -------------------------------------------------------------------------------------------- */
 

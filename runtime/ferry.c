@@ -98,6 +98,16 @@ void ferry_line(char *line, size_t line_bytes, const char *text)
     }
 }
 
+enum status ferry_called(enum ferry_status status, const struct ferry_error *error, struct error *err)
+{
+    char line[FERRY_ERROR_BYTES];
+
+    if (status == FERRY_OK)
+        return STATUS_OK;
+    ferry_line(line, sizeof line, error->text);
+    return error_set(err, ferry_status_own(status), "%s", line);
+}
+
 static enum status read_faults(struct ferry_session *session, const struct ferry_options *options, struct error *err)
 {
     enum status st = STATUS_OK;
@@ -227,18 +237,11 @@ static enum status build(struct ferry_session *session, struct error *err)
 /* Everything but the session of comm, which is closed. */
 static void destroy(struct ferry_session *session)
 {
-    while (session->abandoned) {
-        struct ferry_completion *completion = session->abandoned;
-
-        session->abandoned = completion->next;
-        free(completion);
-    }
     plan_destroy(session->plan);
     topology_destroy(session->topology);
     free(session->faults);
     free(session->groups);
     free(session->routes);
-    (void)pthread_mutex_destroy(&session->lock);
     free(session);
 }
 
@@ -261,10 +264,8 @@ enum ferry_status ferry_open(const char *topology, const struct ferry_options *o
     enum status prepared;
     enum status st;
 
-    if (!session || pthread_mutex_init(&session->lock, NULL)) {
-        free(session);
+    if (!session)
         return ferry_result(NULL, error_set(&err, STATUS_NOMEM, "a session"), &err, error);
-    }
     options = options ? options : &none;
     prepared = ret ? prepare(session, topology, options, &why) : error_set(&why, STATUS_INVALID, "ret is NULL");
     st = start(session, options, &ops, &err);
@@ -375,12 +376,34 @@ void ferry_fail(struct ferry_session *session, enum ferry_status status, const c
     }
 }
 
-/* A name that is none, with the nearest of those that are. */
-static enum status unknown(const char *what, const char *name, const char *const *names, size_t count,
-                           struct error *err)
-{
-    const char *nearest = topology_nearest(name, names, count);
+typedef const char *name_at(const struct plan *plan, size_t index);
 
+static const char *group_name_at(const struct plan *plan, size_t index)
+{
+    return plan->groups[index].name;
+}
+
+static const char *route_name_at(const struct plan *plan, size_t index)
+{
+    return plan->routes[index].name;
+}
+
+/* The index of the group or route of this name; for a name that is none the nearest of those that are. */
+static enum status find(const struct plan *plan, const char *what, name_at *name_of, size_t count, const char *name,
+                        size_t *ret, struct error *err)
+{
+    const char **names = NULL;
+    const char *nearest = NULL;
+
+    for (*ret = 0; *ret < count; ++*ret) {
+        if (!strcmp(name_of(plan, *ret), name))
+            return STATUS_OK;
+    }
+    names = calloc(count + 1, sizeof *names);
+    for (size_t i = 0; names && i < count; i++)
+        names[i] = name_of(plan, i);
+    nearest = names ? topology_nearest(name, names, count) : NULL;
+    free(names);
     if (nearest)
         return error_set(err, STATUS_INVALID, "no %s is named %s; did you mean %s?", what, name, nearest);
     return error_set(err, STATUS_INVALID, "no %s is named %s; `ferry plan` lists those that there are", what, name);
@@ -389,52 +412,32 @@ static enum status unknown(const char *what, const char *name, const char *const
 enum ferry_status ferry_find_group(struct ferry_session *session, const char *name, struct ferry_group **ret,
                                    struct ferry_error *error)
 {
-    const struct plan *plan = NULL;
-    const char **names = NULL;
     struct error err = {0};
-    enum status st = STATUS_OK;
     size_t found = 0;
+    enum status st;
     enum ferry_status given = GIVEN(error, NAMED(session), NAMED(name), NAMED(ret));
 
     if (given != FERRY_OK)
         return given;
-    plan = session->plan;
-    names = calloc(plan->group_count + 1, sizeof *names);
-    while (found < plan->group_count && strcmp(plan->groups[found].name, name) != 0)
-        found++;
-    for (size_t i = 0; names && i < plan->group_count; i++)
-        names[i] = plan->groups[i].name;
-    if (found < plan->group_count)
+    st = find(session->plan, "group", group_name_at, session->plan->group_count, name, &found, &err);
+    if (st == STATUS_OK)
         *ret = &session->groups[found];
-    else
-        st = unknown("group", name, names, names ? plan->group_count : 0, &err);
-    free(names);
     return ferry_result(session, st, &err, error);
 }
 
 enum ferry_status ferry_find_route(struct ferry_session *session, const char *name, struct ferry_route **ret,
                                    struct ferry_error *error)
 {
-    const struct plan *plan = NULL;
-    const char **names = NULL;
     struct error err = {0};
-    enum status st = STATUS_OK;
     size_t found = 0;
+    enum status st;
     enum ferry_status given = GIVEN(error, NAMED(session), NAMED(name), NAMED(ret));
 
     if (given != FERRY_OK)
         return given;
-    plan = session->plan;
-    names = calloc(plan->route_count + 1, sizeof *names);
-    while (found < plan->route_count && strcmp(plan->routes[found].name, name) != 0)
-        found++;
-    for (size_t i = 0; names && i < plan->route_count; i++)
-        names[i] = plan->routes[i].name;
-    if (found < plan->route_count)
+    st = find(session->plan, "route", route_name_at, session->plan->route_count, name, &found, &err);
+    if (st == STATUS_OK)
         *ret = &session->routes[found];
-    else
-        st = unknown("route", name, names, names ? plan->route_count : 0, &err);
-    free(names);
     return ferry_result(session, st, &err, error);
 }
 

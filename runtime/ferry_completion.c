@@ -63,17 +63,26 @@ void ferry_release(struct ferry_completion *completion)
 
 void ferry_abandon(struct ferry_completion *completion)
 {
-    struct ferry_session *session;
+    struct completion *work;
 
     if (!completion)
         return;
-    session = completion->session;
-    completion_abandon(completion->completion);
-    /* A receipt under way still asks its describe. */
-    (void)pthread_mutex_lock(&session->lock);
-    completion->next = session->abandoned;
-    session->abandoned = completion;
-    (void)pthread_mutex_unlock(&session->lock);
+    work = completion->completion;
+    /* What is under way still asks its describe, or is still to be done.  Without memory the handle stays for good. */
+    (void)completion_retain(work, completion, free, NULL);
+    completion_abandon(work);
+}
+
+enum ferry_status ferry_retain(struct ferry_completion *completion, void *value, void (*release)(void *value),
+                               struct ferry_error *error)
+{
+    struct error err = {0};
+    enum ferry_status given = GIVEN(error, NAMED(completion), {"release", release ? completion : NULL});
+
+    if (given != FERRY_OK)
+        return given;
+    return ferry_result(completion->session, completion_retain(completion->completion, value, release, &err), &err,
+                        error);
 }
 
 enum ferry_status ferry_finish(struct ferry_completion *completion, struct ferry_error *error)

@@ -5,8 +5,6 @@
 #ifndef RUNTIME_FERRY_PRIVATE_H
 #define RUNTIME_FERRY_PRIVATE_H
 
-#include <pthread.h>
-
 #include "comm/completion.h"
 #include "comm/group.h"
 #include "comm/route.h"
@@ -31,8 +29,9 @@ struct ferry_route {
 struct ferry_completion {
     struct ferry_session *session;
     struct completion *completion;
-    struct ferry_completion *next; /* among the abandoned ones */
-    ferry_describe *describe;      /* of a receipt; called while the completion is pending, abandoned or not */
+    /* Called while the completion is pending, abandoned or not. */
+    ferry_describe *describe; /* of a receipt */
+    ferry_work *work;         /* of a submission */
     void *context;
 };
 
@@ -46,8 +45,6 @@ struct ferry_session {
     size_t fault_count;
     struct ferry_group *groups; /* [plan->group_count] */
     struct ferry_route *routes; /* [plan->route_count] */
-    pthread_mutex_t lock;       /* of the next */
-    struct ferry_completion *abandoned;
 };
 
 /* What a call of the interface returns for st and its sentence.  When the session has failed that is the cause that all
@@ -71,6 +68,9 @@ enum ferry_status ferry_given(const struct named *named, struct ferry_error *err
 
 /* The program's sentence on one line; says so where there is none (NULL or empty). */
 void ferry_line(char *line, size_t line_bytes, const char *text);
+
+/* What a function of the program has returned, with its sentence, as ours. */
+enum status ferry_called(enum ferry_status status, const struct ferry_error *error, struct error *err);
 
 /* Ours for a status of the interface; STATUS_INTERNAL for a number that is none. */
 enum status ferry_status_own(enum ferry_status status);

@@ -70,15 +70,11 @@ static enum status describe(void *context, const struct tensor *description, str
 {
     const struct ferry_completion *completion = context;
     struct ferry_error error = {.status = FERRY_OK};
-    char line[sizeof error.text];
     /* The program looks at it through the same functions as at its own tensors. */
     struct ferry_tensor *tensor = (struct ferry_tensor *)(uintptr_t)description;
     enum ferry_status status = completion->describe(completion->context, tensor, (struct ferry_shape *)shapes, &error);
 
-    if (status == FERRY_OK)
-        return STATUS_OK;
-    ferry_line(line, sizeof line, error.text);
-    return error_set(err, ferry_status_own(status), "%s", line);
+    return ferry_called(status, &error, err);
 }
 
 /* The shapes of a bundle whose every extent is fixed. */

@@ -11,12 +11,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "libferry_probe.h"
+
 enum { MAX_WORLD = 16, ROWS = 5 };
 
-static struct ferry_session *session;
-static struct ferry_error error;
+struct ferry_session *session;
+struct ferry_error error;
 
-__attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
+void say(const char *format, ...)
 {
     char line[4096];
     va_list arguments;
@@ -30,7 +32,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
         exit(90);
 }
 
-static void report(const char *what, enum ferry_status status)
+void report(const char *what, enum ferry_status status)
 {
     if (status == FERRY_OK)
         say("%s: ok", what);
@@ -38,7 +40,7 @@ static void report(const char *what, enum ferry_status status)
         say("%s: %s, speak %d: %s", what, ferry_status_name(status), error.speak, error.text);
 }
 
-static double seconds(void)
+double seconds(void)
 {
     struct timespec now;
 
@@ -46,7 +48,7 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static struct ferry_group *group_named(const char *name)
+struct ferry_group *group_named(const char *name)
 {
     struct ferry_group *group = NULL;
 
@@ -55,7 +57,7 @@ static struct ferry_group *group_named(const char *name)
     return group;
 }
 
-static struct ferry_tensor *floats(uint64_t count)
+struct ferry_tensor *floats(uint64_t count)
 {
     struct ferry_tensor *tensor = NULL;
     struct ferry_shape shape = {1, {count}};
@@ -66,7 +68,7 @@ static struct ferry_tensor *floats(uint64_t count)
     return tensor;
 }
 
-static enum ferry_status sum(struct ferry_group *group, uint64_t count)
+enum ferry_status sum(struct ferry_group *group, uint64_t count)
 {
     struct ferry_tensor *tensor = floats(count);
     struct ferry_completion *completion = NULL;
@@ -142,7 +144,7 @@ static long check_all_to_all(struct ferry_group *group)
     return wrong;
 }
 
-static void give_back(void *context)
+void give_back(void *context)
 {
     ++*(int *)context;
 }
@@ -265,11 +267,19 @@ static void scene_operations(void)
 
 /* ---- errors of a call: the session goes on ---- */
 
+static enum ferry_status nothing(void *context, struct ferry_error *why)
+{
+    (void)context;
+    (void)why;
+    return FERRY_OK;
+}
+
 /* Each is refused by name, the last says how many were not. */
 static void nulls(struct ferry_group *group, struct ferry_tensor *tensor)
 {
     struct ferry_completion *completion = NULL;
     struct ferry_group *found = NULL;
+    struct ferry_executor *executor = NULL;
     struct ferry_shape shape = {1, {1}};
     enum ferry_status got[] = {
         ferry_find_group(NULL, "turned", &found, NULL),
@@ -297,6 +307,15 @@ static void nulls(struct ferry_group *group, struct ferry_tensor *tensor)
         ferry_receive(NULL, NULL, NULL, NULL, 0, &completion, NULL),
         ferry_wait(NULL, 0, NULL),
         ferry_finish(NULL, NULL),
+        ferry_retain(NULL, tensor, free, NULL),
+        ferry_executor_create(session, NULL, 1, NULL, NULL),
+        ferry_executor_create(session, "cpu/0", 0, &executor, NULL),
+        ferry_executor_fork(NULL, &executor, NULL),
+        ferry_executor_submit(NULL, nothing, NULL, &completion, NULL),
+        ferry_executor_flush(NULL, &completion, NULL),
+        ferry_executor_after(NULL, NULL, NULL),
+        ferry_group_after(group, NULL, NULL),
+        ferry_route_after(NULL, NULL, NULL),
     };
     int wrong = ferry_coordinate(session, NULL) != -1;
 
@@ -352,7 +371,7 @@ static void scene_deadline(void)
 /* ---- failures of the session ---- */
 
 /* Whatever this rank calls next, and how long that takes. */
-static void after_failure(void)
+void after_failure(void)
 {
     struct ferry_group *group = group_named("turned");
     struct ferry_completion *completion = NULL;
@@ -478,16 +497,10 @@ static int own_mpi(int level, const char *topology, const struct ferry_options *
 static const struct scene {
     const char *name;
     void (*run)(void);
-} scenes[] = {{"operations", scene_operations},
-              {"mistakes", scene_mistakes},
-              {"deadline", scene_deadline},
-              {"fail", scene_fail},
-              {"mismatch", scene_mismatch},
-              {"silent", scene_silent},
-              {"sums", scene_sums},
-              {"polled", scene_polled},
-              {"careless", scene_careless},
-              {"reasonless", scene_silent_fail}};
+} scenes[] = {{"operations", scene_operations}, {"mistakes", scene_mistakes}, {"deadline", scene_deadline},
+              {"executors", scene_executors},   {"torn", scene_torn},         {"fail", scene_fail},
+              {"mismatch", scene_mismatch},     {"silent", scene_silent},     {"sums", scene_sums},
+              {"polled", scene_polled},         {"careless", scene_careless}, {"reasonless", scene_silent_fail}};
 
 int main(int argc, char **argv)
 {

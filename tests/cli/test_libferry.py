@@ -101,7 +101,7 @@ def run(words, ranks=None, extra=None, **options):
 
 
 programs = {}
-for name in ("sum", "gather", "experts", "measure", "listen"):
+for name in ("sum", "gather", "experts", "measure", "listen", "overlap"):
     source = os.path.join(EXAMPLES, name + ".c")
     length = len(open(source, encoding="utf-8").read().splitlines())
     tally.check(length < 80, "examples/c/%s.c is shorter than 80 lines" % name, str(length))
@@ -128,6 +128,8 @@ deals = [[(10 - r if e == r // 2 else 0) + (r if e == (r + 1) % 4 else 0) for e 
 example("experts", [programs["experts"]], 4,
         ["expert %d worked on %d tokens, its own 10 are home, 0 values wrong" % (e, sum(d[e] for d in deals))
          for e in range(4)])
+example("overlap", [programs["overlap"]], 2,
+        ["rank %d: 8 blocks made and summed, 0 wrong" % rank for rank in range(2)])
 example("route", ["-n", "1", programs["measure"], ":", "-n", "1", programs["listen"]], None,
         ["step %d: %d rows, 0 values wrong" % step for step in zip(range(4), [16, 1, 0, 5])])
 
@@ -160,7 +162,8 @@ for sender, receiver, said in (
 # ---- scenes --------------------------------------------------------------------------------------------
 
 MPICC = os.environ.get("MPICC", "mpicc")
-probe = compile_program([os.path.join(running.ROOT, "tests", "cli", "libferry_probe.c")], "probe", [MPICC],
+probe = compile_program([os.path.join(running.ROOT, "tests", "cli", name + ".c")
+                         for name in ("libferry_probe", "libferry_executors")], "probe", [MPICC],
                         ["-std=gnu17"])
 
 
@@ -218,6 +221,18 @@ tally.check(result.code == 0 and len(lines(result, 0)) == 3 and lines(result, 0)
             "a caller's deadline leaves the work under way", result.summary())
 
 
+for world in (1, 3):
+    result = run([probe, "executors", topology(world)], world)
+    for rank in range(world):
+        said = lines(result, rank)
+        tally.check(said[:1] == ["full: over a limit, speak 1: executor cpu/0: 2 pieces of work are unfinished, as many as "
+                                 "it takes; wait for one of them"] and
+                    said[1:] == ["load 2 of 2, session 2 of 4", "held 1, kept 1", "sum 0, used 0, given back 1",
+                                 "idle 1, unknown 1"],
+                    "executors order compute and a sum on rank %d of %d" % (rank, world), result.summary())
+    tally.check(result.code == 0 and not result.left, "a job of %d with executors ends well" % world, result.summary())
+
+
 def failed(scene, status, pattern, first=None, world=3, arguments=(), within=12.0, name=None, needed=None):
     """Every rank's calls end with one cause; one rank is told to speak; closing does not hang."""
     result = run([probe, scene, topology(world)] + list(arguments), world)
@@ -247,6 +262,7 @@ def failed(scene, status, pattern, first=None, world=3, arguments=(), within=12.
 
 failed("fail", "storage", "^storage: rank 1: the tape is torn$")
 failed("careless", "internal", r"^internal: rank 1: ferry_fail with status 0, which is no failure: two lines  \[1m$")
+failed("torn", "storage", r"^storage: rank 1: executor cpu/0: the tape is torn$")
 failed("reasonless", "storage", r"^storage: rank 1: no reason is given$")
 failed("mismatch", "mismatch", r"^mismatch: .*turned.*(10.*11|11.*10)")
 failed("silent", "timeout", r"^timeout: .*rank 1\b")
