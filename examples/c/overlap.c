@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     struct ferry_group *all = NULL;
     struct ferry_error error = {0};
     enum ferry_status status = ferry_open(argc > 1 ? argv[1] : "overlap.yaml", NULL, &session, &error);
-    int size = status == FERRY_OK ? ferry_size(session) : 0, wrong = 0;
+    int size = status == FERRY_OK ? ferry_size(session) : 0, ranks = size * (size - 1) / 2, wrong = 0;
 
     if (status == FERRY_OK && (status = ferry_find_group(session, "all", &all, &error)) == FERRY_OK)
         status = ferry_executor_create(session, "cpu/0", BLOCKS, &executor, &error);
@@ -62,7 +62,7 @@ int main(int argc, char **argv)
     for (int b = 0; b < BLOCKS && status == FERRY_OK; b++) {
         status = ferry_finish(blocks[b].sum, &error);
         for (int k = 0; k < COUNT && status == FERRY_OK; k++)
-            wrong += ((float *)ferry_tensor_data(blocks[b].tensor))[k] != (float)(size * b + size * (size - 1) / 2);
+            wrong += ((float *)ferry_tensor_data(blocks[b].tensor))[k] != (float)(size * b + ranks);
         ferry_tensor_release(blocks[b].tensor);
     }
     ferry_executor_release(executor);
