@@ -91,6 +91,12 @@ static inline bool memory_host_view(const struct memory *memory)
     return !memory || memory->kind != MEMORY_DEVICE;
 }
 
+/* The same memory where the host may not, else NULL: what needs a queue. */
+static inline struct memory *memory_device(struct memory *memory)
+{
+    return memory_host_view(memory) ? NULL : memory;
+}
+
 /* The slots, where NULL is the process's own memory: then what is asked has happened, inline.  Of no bytes nothing is
  * called, and pointers may be NULL. */
 static inline enum status memory_copy(struct memory *memory, void *to, const void *from, size_t bytes,

@@ -18,7 +18,8 @@ struct bundle_pool {
 };
 
 /* One bundle with memory for the largest extents. */
-static enum status create_bundle(const struct route_spec *spec, struct bundle *bundle, struct error *err)
+static enum status create_bundle(const struct route_spec *spec, struct memory *memory, struct bundle *bundle,
+                                 struct error *err)
 {
     for (int t = 0; t < spec->tensor_count; t++) {
         const struct tensor_spec *tensor = &spec->tensors[t];
@@ -26,7 +27,8 @@ static enum status create_bundle(const struct route_spec *spec, struct bundle *b
         enum status st;
 
         route_schema_largest(spec, t, &shape);
-        st = tensor_create(tensor->dtype, &shape, &bundle->tensor[t], err);
+        st = tensor_create_in(spec->memory_tensors >> t & 1 ? memory : NULL, tensor->dtype, &shape, &bundle->tensor[t],
+                              err);
         if (st != STATUS_OK)
             return error_wrap(err, st, "route %s, tensor %s", spec->name, tensor->role);
         bundle->count = t + 1;
@@ -34,7 +36,8 @@ static enum status create_bundle(const struct route_spec *spec, struct bundle *b
     return STATUS_OK;
 }
 
-enum status bundle_pool_create(const struct route_spec *spec, struct bundle_pool **ret, struct error *err)
+enum status bundle_pool_create(const struct route_spec *spec, struct memory *memory, struct bundle_pool **ret,
+                               struct error *err)
 {
     struct bundle_pool *pool = calloc(1, sizeof *pool + (size_t)spec->depth * sizeof pool->pooled[0]);
     enum status st = STATUS_OK;
@@ -43,7 +46,7 @@ enum status bundle_pool_create(const struct route_spec *spec, struct bundle_pool
         return error_set(err, STATUS_NOMEM, "the pool of route %s", spec->name);
     pool->depth = spec->depth;
     for (int i = 0; i < spec->depth && st == STATUS_OK; i++) {
-        st = create_bundle(spec, &pool->pooled[i].bundle, err);
+        st = create_bundle(spec, memory, &pool->pooled[i].bundle, err);
         pool->pooled[i].next = pool->free;
         pool->free = &pool->pooled[i];
     }

@@ -9,7 +9,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "comm/queued.h"
 #include "comm/recorder.h"
+
+enum { QUEUE_MS = 1000 }; /* for what runs on a device when its session has failed */
 
 /* One holder less; the last one frees it. */
 static void drop(struct completion *completion)
@@ -318,8 +321,10 @@ enum status completion_wait(struct completion *completion, uint64_t deadline_ns,
     if (completion->state == COMPLETION_PENDING)
         st = session_wait(session, completion->lane, ended, completion, deadline_ns, err);
     /* Has the wait itself failed the session?  Then what can be given back is, before it returns. */
-    if (completion->state == COMPLETION_PENDING && session->failed)
+    if (completion->state == COMPLETION_PENDING && session->failed) {
         session_advance(session);
+        queued_end(session, QUEUE_MS * NS_PER_MS);
+    }
     if (completion->state == COMPLETION_DONE)
         st = STATUS_OK;
     else if (completion->state == COMPLETION_FAILED)

@@ -319,6 +319,11 @@ uint64_t frame_payload_bytes(const unsigned char *bytes)
     return get_u64(bytes + AT_PAYLOAD_BYTES);
 }
 
+uint64_t frame_payload_checksum(const unsigned char *bytes)
+{
+    return get_u64(bytes + AT_PAYLOAD_CHECKSUM);
+}
+
 uint64_t frame_epoch(const unsigned char *bytes)
 {
     return get_u64(bytes + AT_EPOCH);

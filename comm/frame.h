@@ -27,7 +27,8 @@ enum frame_kind { FRAME_ROUTE = 1, FRAME_COLLECTIVE = 2 };
 
 enum frame_flag {
     FRAME_PAYLOAD_CHECKED = 1,
-    FRAME_DETACHED = 2 /* the payload is the next message of this pair and tag */
+    FRAME_DETACHED = 2, /* the payload is the next message of this pair and tag */
+    FRAME_DEVICE = 4    /* the payload travels from one device's memory to another's; the header also ahead of it */
 };
 
 /* What a header says, in the machine's own form.  role is borrowed; NULL: none. */
@@ -81,5 +82,7 @@ uint64_t frame_sequence(const unsigned char *bytes);
 uint64_t frame_epoch(const unsigned char *bytes);
 /* And of a detached header, where only sizes are compared. */
 uint64_t frame_payload_bytes(const unsigned char *bytes);
+/* And of one that came ahead of its payload, which it is compared with later. */
+uint64_t frame_payload_checksum(const unsigned char *bytes);
 
 #endif

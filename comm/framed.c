@@ -1,7 +1,7 @@
 /* Framed messages over the transport's send, probe, receive and test.
  *
  * Cost: one native message a piece, no copy; a receiver writes each payload byte once, where it belongs. */
-#include "comm/framed.h"
+#include "comm/framed_private.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static size_t piece_bytes(const struct session *session, size_t header_bytes, si
     return all - done < limit ? all - done : limit;
 }
 
-static enum status piece_fields(const struct session *session, struct frame *frame, size_t all, size_t done,
+enum status framed_piece_fields(const struct session *session, struct frame *frame, size_t all, size_t done,
                                 struct error *err)
 {
     size_t limit = piece_limit(session, frame_bytes(frame));
@@ -56,26 +56,46 @@ enum status framed_send_init(struct framed_send *send, struct error *err)
     return STATUS_OK;
 }
 
-/* A rehearsed flip or short of the frame that is about to leave; returns how many bytes leave. */
-static size_t damage(struct framed_send *send, struct session *session, unsigned char *message, size_t header_bytes,
-                     size_t bytes)
+size_t framed_damage(struct session *session, unsigned char *header, size_t header_bytes, size_t bytes,
+                     size_t *ret_byte)
 {
     const struct fault *fault = &session->damage;
 
+    *ret_byte = SIZE_MAX;
     if (!session->damage_armed || (fault->kind == FAULT_FLIP && fault->byte >= bytes))
         return bytes;
     session->damage_armed = false;
     if (fault->kind == FAULT_SHORT)
         return bytes - (bytes > header_bytes ? (bytes - header_bytes + 1) / 2 : 1);
-    if (send->detached && fault->byte >= header_bytes) {
-        send->flipped = send->payload + send->done_bytes + (fault->byte - header_bytes);
-        *send->flipped ^= 1;
+    if (fault->byte >= header_bytes) {
+        *ret_byte = (size_t)fault->byte - header_bytes;
         return bytes;
     }
-    message[fault->byte] ^= 1;
+    header[fault->byte] ^= 1;
     if (fault->resealed)
-        frame_seal(message, header_bytes);
+        frame_seal(header, header_bytes);
     return bytes;
+}
+
+/* The same, of a payload that the host may touch. */
+static size_t damage(struct framed_send *send, struct session *session, unsigned char *header, size_t bytes)
+{
+    size_t byte = SIZE_MAX;
+    size_t left = framed_damage(session, header, frame_bytes(&send->frame), bytes, &byte);
+
+    if (byte == SIZE_MAX)
+        return left;
+    send->payload[send->done_bytes + byte] ^= 1;
+    if (send->detached)
+        send->flipped = send->payload + send->done_bytes + byte;
+    return left;
+}
+
+void framed_posted_message(struct framed_send *send, struct session *session, size_t bytes)
+{
+    send->open_works++;
+    session->counters.bytes_sent += bytes;
+    session_moved(session);
 }
 
 /* One message to one peer; *ret: its work. */
@@ -84,12 +104,9 @@ static enum status post(struct framed_send *send, struct session *session, int p
 {
     enum status st = session->ops->send(session->transport, send->peers[peer], send->tag, bytes, count, ret, err);
 
-    if (st != STATUS_OK)
-        return st;
-    send->open_works++;
-    session->counters.bytes_sent += count;
-    session_moved(session);
-    return STATUS_OK;
+    if (st == STATUS_OK)
+        framed_posted_message(send, session, count);
+    return st;
 }
 
 static enum status post_piece(struct framed_send *send, struct session *session, struct error *err)
@@ -97,7 +114,7 @@ static enum status post_piece(struct framed_send *send, struct session *session,
     size_t header = frame_bytes(&send->frame);
     unsigned char *payload = send->payload + send->done_bytes;
     unsigned char *message = send->detached ? send->saved : payload - header;
-    enum status st = piece_fields(session, &send->frame, send->payload_bytes, send->done_bytes, err);
+    enum status st = framed_piece_fields(session, &send->frame, send->payload_bytes, send->done_bytes, err);
     size_t bytes = 0;
 
     if (st != STATUS_OK)
@@ -112,7 +129,7 @@ static enum status post_piece(struct framed_send *send, struct session *session,
         send->frame.payload_checksum = XXH3_64bits(payload, send->frame.payload_bytes);
     }
     frame_encode(&send->frame, message);
-    bytes = damage(send, session, message, header, header + send->frame.payload_bytes);
+    bytes = damage(send, session, message, header + send->frame.payload_bytes);
     send->started = true;
     for (int i = 0; i < send->peer_count && st == STATUS_OK; i++) {
         session->counters.frames_sent++;
@@ -127,7 +144,7 @@ static enum status post_piece(struct framed_send *send, struct session *session,
     return st;
 }
 
-static enum status test_works(struct framed_send *send, struct session *session, struct error *err)
+enum status framed_test_works(struct framed_send *send, struct session *session, struct error *err)
 {
     for (int i = 0; i < work_count(send) && send->open_works; i++) {
         bool ended = false;
@@ -147,14 +164,14 @@ static enum status test_works(struct framed_send *send, struct session *session,
     return STATUS_OK;
 }
 
-enum status framed_send_step(struct framed_send *send, struct session *session, struct error *err)
+enum status framed_host_send_step(struct framed_send *send, struct session *session, struct error *err)
 {
     enum status st = STATUS_OK;
 
     while (!send->over) {
         if (!send->started && (st = post_piece(send, session, err)) != STATUS_OK)
             return st;
-        st = test_works(send, session, err);
+        st = framed_test_works(send, session, err);
         if (st != STATUS_OK || send->open_works)
             return st;
         if (!send->detached)
@@ -170,6 +187,61 @@ enum status framed_send_step(struct framed_send *send, struct session *session, 
     return STATUS_OK;
 }
 
+/* Can the transport fetch and deliver payloads there by itself?  Of no bytes there is nothing to fetch. */
+static bool reaches(const struct session *session, const struct memory *device, size_t bytes)
+{
+    const struct device_message_ops *ops = session->ops->device;
+
+    return bytes && ops && ops->reaches(session->transport, device);
+}
+
+static enum status choose_way(struct session *session, const struct memory *device, size_t bytes,
+                              struct framed_memory **ret, struct error *err)
+{
+    *ret = calloc(1, sizeof **ret);
+    if (!*ret)
+        return error_set(err, STATUS_NOMEM, "a message of %zu bytes", bytes);
+    (*ret)->direct = reaches(session, device, bytes);
+    return STATUS_OK;
+}
+
+enum status framed_take_block(struct framed_memory *way, struct session *session, size_t bytes, struct error *err)
+{
+    way->lender = staging_in(session->staging, session->options.pinned);
+    way->block = way->lender ? staging_take(way->lender, bytes) : NULL;
+    return way->block ? STATUS_OK : error_set(err, STATUS_NOMEM, "a message of %zu bytes", bytes);
+}
+
+void framed_give_block(struct framed_memory *way)
+{
+    if (way->block)
+        staging_give(way->lender, way->block);
+    way->block = NULL;
+}
+
+/* Nothing of it runs any more. */
+static void leave_way(struct framed_memory **way)
+{
+    if (*way)
+        framed_give_block(*way);
+    free(*way);
+    *way = NULL;
+}
+
+enum status framed_send_step(struct framed_send *send, struct session *session, struct error *err)
+{
+    if (!send->device)
+        return framed_host_send_step(send, session, err);
+    if (!send->way) {
+        enum status st = choose_way(session, send->device, send->payload_bytes, &send->way, err);
+
+        if (st != STATUS_OK)
+            return st;
+    }
+    return send->way->direct ? framed_device_send_step(send, session, err)
+                             : framed_staged_send_step(send, session, err);
+}
+
 bool framed_send_posted(const struct framed_send *send)
 {
     return send->over || (send->started && send->done_bytes + send->frame.payload_bytes == send->payload_bytes);
@@ -179,12 +251,16 @@ bool framed_send_posted(const struct framed_send *send)
 static bool let_go(struct session *session, struct work **work)
 {
     bool ended = false;
+    enum status st = STATUS_OK;
 
     if (!*work)
         return true;
-    if (session->ops->test(session->transport, *work, &ended, NULL) == STATUS_OK && !ended) {
-        if (session->ops->teardown != TEARDOWN_NATIVE || !session->ops->cancel(session->transport, *work))
+    st = session->ops->test(session->transport, *work, &ended, NULL);
+    if (!ended && session->ops->teardown == TEARDOWN_NATIVE) {
+        if (!session->ops->cancel(session->transport, *work))
             return false;
+    } else if (!ended && st == STATUS_OK) {
+        return false;
     }
     *work = NULL;
     return true;
@@ -196,17 +272,18 @@ bool framed_send_let_go(struct framed_send *send, struct session *session)
 
     for (int i = 0; send->works && i < work_count(send); i++)
         all = let_go(session, &send->works[i]) && all;
-    return all;
+    return (!send->way || queued_let_go(&send->way->queued, session)) && all;
 }
 
 void framed_send_done(struct framed_send *send)
 {
     free(send->works);
     send->works = NULL;
+    leave_way(&send->way);
 }
 
 /* 'route forward/0-2 (rank 0 to rank 2), step 3, send_receive, sequence 5, tensor hidden: ' and what differs. */
-static enum status refuse(const struct framed_receive *receive, const struct session *session, const char *what,
+enum status framed_refuse(const struct framed_receive *receive, const struct session *session, const char *what,
                           struct error *err)
 {
     const struct frame *frame = &receive->frame;
@@ -239,7 +316,7 @@ static enum status place(struct framed_receive *receive, struct session *session
                          struct error *err)
 {
     size_t header = frame_bytes(&receive->frame);
-    enum status st = piece_fields(session, &receive->frame, receive->payload_bytes, receive->done_bytes, err);
+    enum status st = framed_piece_fields(session, &receive->frame, receive->payload_bytes, receive->done_bytes, err);
     unsigned char *message = receive->payload + receive->done_bytes - header;
 
     if (st != STATUS_OK)
@@ -255,7 +332,7 @@ static enum status place(struct framed_receive *receive, struct session *session
         struct text what = {0};
 
         text_add(&what, "message bytes: expected %zu, got %zu", expected_bytes(receive), receive->message_bytes);
-        st = refuse(receive, session, text_string(&what), err);
+        st = framed_refuse(receive, session, text_string(&what), err);
         text_done(&what);
         return st;
     }
@@ -263,20 +340,51 @@ static enum status place(struct framed_receive *receive, struct session *session
     return STATUS_OK;
 }
 
+/* Of a frame that travels through the host. */
+static void set_flags(struct framed_receive *receive, const struct session *session)
+{
+    if (receive->detached)
+        receive->frame.flags = FRAME_DETACHED;
+    if (session->options.payload_integrity)
+        receive->frame.flags = FRAME_PAYLOAD_CHECKED;
+}
+
+/* A device's, for memory of the host. */
+static enum status refuse_device(struct framed_receive *receive, struct session *session, struct message *message,
+                                 const unsigned char *ahead, size_t ahead_bytes, struct error *err)
+{
+    set_flags(receive, session);
+    return framed_device_refuse(receive, session, message, ahead, ahead_bytes, err);
+}
+
 static enum status catch_message(struct framed_receive *receive, struct session *session, bool *ret, struct error *err)
 {
     struct message *message = NULL;
     unsigned char *bytes = NULL;
+    const unsigned char *ahead = NULL;
+    size_t ahead_bytes = 0;
     enum status st =
         session->ops->probe(session->transport, receive->peer, receive->tag, &message, &receive->message_bytes, err);
 
     *ret = message != NULL;
     if (st != STATUS_OK || !message)
         return st;
+    if (session->ops->device && (ahead = session->ops->device->ahead(message, &ahead_bytes)))
+        return refuse_device(receive, session, message, ahead, ahead_bytes, err);
     st = place(receive, session, &bytes, err);
     if (st != STATUS_OK)
         return st;
     return session->ops->receive(session->transport, message, bytes, receive->message_bytes, &receive->work, err);
+}
+
+void framed_expect(struct framed_receive *receive, const unsigned char *got, unsigned char *expected)
+{
+    struct frame *frame = &receive->frame;
+
+    frame->from = (uint32_t)receive->peer;
+    if (receive->any_epoch && !receive->scratch && frame_epoch(got) >= frame->epoch)
+        frame->epoch = frame_epoch(got);
+    frame_encode(frame, expected);
 }
 
 /* The header that must have come, now that the payload is here. */
@@ -285,35 +393,30 @@ static void expect(struct framed_receive *receive, struct session *session, cons
 {
     struct frame *frame = &receive->frame;
 
-    frame->from = (uint32_t)receive->peer;
-    if (receive->detached)
-        frame->flags = FRAME_DETACHED;
+    set_flags(receive, session);
     if (session->options.payload_integrity) {
-        frame->flags = FRAME_PAYLOAD_CHECKED;
         frame->payload_checksum = XXH3_64bits(got, 0);
         if (receive->message_bytes > frame_bytes(frame))
             frame->payload_checksum =
                 XXH3_64bits(got + frame_bytes(frame), receive->message_bytes - frame_bytes(frame));
     }
-    if (receive->any_epoch && !receive->scratch && frame_epoch(got) >= frame->epoch)
-        frame->epoch = frame_epoch(got);
-    frame_encode(frame, expected);
+    framed_expect(receive, got, expected);
 }
 
-/* Not the expected header.  One that its sender meant as it is, for this group, is kept where the caller asked so. */
-static enum status refuse_or_keep(struct framed_receive *receive, const struct session *session,
-                                  const unsigned char *got, const struct text *what, struct error *err)
+enum status framed_refuse_or_keep(struct framed_receive *receive, const struct session *session,
+                                  const unsigned char *got, size_t got_bytes, const struct text *what,
+                                  struct error *err)
 {
     struct frame frame;
     char role[ROUTE_ROLE_BYTES + 1];
-    size_t bytes = receive->message_bytes < sizeof receive->saved ? receive->message_bytes : sizeof receive->saved;
+    size_t bytes = got_bytes < sizeof receive->saved ? got_bytes : sizeof receive->saved;
     struct error refusal = {0};
 
-    if (!receive->keep_other || !frame_read(got, receive->message_bytes, &frame, role) ||
-        frame.kind != receive->frame.kind || frame.session_digest != session->digest ||
-        frame.object_id != receive->frame.object_id || frame.from != (uint32_t)receive->peer)
-        return refuse(receive, session, text_string(what), err);
-    (void)refuse(receive, session, text_string(what), &refusal);
+    if (!receive->keep_other || !frame_read(got, got_bytes, &frame, role) || frame.kind != receive->frame.kind ||
+        frame.session_digest != session->digest || frame.object_id != receive->frame.object_id ||
+        frame.from != (uint32_t)receive->peer)
+        return framed_refuse(receive, session, text_string(what), err);
+    (void)framed_refuse(receive, session, text_string(what), &refusal);
     receive->refusal = strdup(refusal.text);
     if (got != receive->saved) {
         memset(receive->saved, 0, sizeof receive->saved);
@@ -323,19 +426,23 @@ static enum status refuse_or_keep(struct framed_receive *receive, const struct s
     return STATUS_OK;
 }
 
-/* A message of another size: every field that it got wrong, or at least its size. */
-static enum status refuse_size(struct framed_receive *receive, struct session *session, struct error *err)
+/* Every field that it got wrong, or at least its size. */
+enum status framed_refuse_scratch(struct framed_receive *receive, struct session *session, struct error *err)
 {
     unsigned char expected[FRAME_MAX_BYTES];
     struct text what = {0};
     size_t header = frame_bytes(&receive->frame);
     enum status st;
 
-    expect(receive, session, receive->scratch, expected);
-    text_add(&what, "message bytes: expected %zu, got %zu", expected_bytes(receive), receive->message_bytes);
+    if (receive->way && receive->way->direct)
+        framed_expect(receive, receive->scratch, expected);
+    else
+        expect(receive, session, receive->scratch, expected);
+    if (receive->message_bytes != expected_bytes(receive))
+        text_add(&what, "message bytes: expected %zu, got %zu", expected_bytes(receive), receive->message_bytes);
     if (receive->message_bytes >= FRAME_MIN_BYTES)
         (void)frame_compare(expected, header, receive->scratch, receive->message_bytes, &what);
-    st = refuse_or_keep(receive, session, receive->scratch, &what, err);
+    st = framed_refuse_or_keep(receive, session, receive->scratch, receive->message_bytes, &what, err);
     text_done(&what);
     return st;
 }
@@ -355,19 +462,19 @@ static enum status check(struct framed_receive *receive, struct session *session
         receive->last_sequence = frame_sequence(got);
     }
     if (receive->scratch)
-        return refuse_size(receive, session, err);
+        return framed_refuse_scratch(receive, session, err);
     if (receive->sizes_only && (!receive->detached || frame_payload_bytes(got) == receive->frame.payload_bytes))
         return STATUS_OK;
     expect(receive, session, got, expected);
     session->counters.frames_checked++;
     if (frame_compare(expected, header, got, receive->message_bytes, &what))
         return STATUS_OK;
-    st = refuse_or_keep(receive, session, got, &what, err);
+    st = framed_refuse_or_keep(receive, session, got, receive->message_bytes, &what, err);
     text_done(&what);
     return st;
 }
 
-enum status framed_receive_step(struct framed_receive *receive, struct session *session, struct error *err)
+enum status framed_host_receive_step(struct framed_receive *receive, struct session *session, struct error *err)
 {
     while (!receive->over) {
         bool ended = false;
@@ -377,7 +484,7 @@ enum status framed_receive_step(struct framed_receive *receive, struct session *
             bool came = false;
 
             st = catch_message(receive, session, &came, err);
-            if (st != STATUS_OK || !came)
+            if (st != STATUS_OK || !came || receive->other)
                 return st;
         }
         st = session->ops->test(session->transport, receive->work, &ended, err);
@@ -404,9 +511,25 @@ enum status framed_receive_step(struct framed_receive *receive, struct session *
     return STATUS_OK;
 }
 
+enum status framed_receive_step(struct framed_receive *receive, struct session *session, struct error *err)
+{
+    if (!receive->device)
+        return framed_host_receive_step(receive, session, err);
+    if (!receive->way) {
+        enum status st = choose_way(session, receive->device, receive->payload_bytes, &receive->way, err);
+
+        if (st != STATUS_OK)
+            return st;
+    }
+    return receive->way->direct ? framed_device_receive_step(receive, session, err)
+                                : framed_staged_receive_step(receive, session, err);
+}
+
 bool framed_receive_let_go(struct framed_receive *receive, struct session *session)
 {
-    return let_go(session, &receive->work);
+    bool gone = let_go(session, &receive->work);
+
+    return (!receive->way || queued_let_go(&receive->way->queued, session)) && gone;
 }
 
 void framed_receive_done(struct framed_receive *receive)
@@ -415,4 +538,5 @@ void framed_receive_done(struct framed_receive *receive)
     free(receive->refusal);
     receive->scratch = NULL;
     receive->refusal = NULL;
+    leave_way(&receive->way);
 }

@@ -8,6 +8,10 @@
  * caller's tensor, where nothing may be written in front of it.  Sender and receiver must mean the same.  Then the
  * header is compared before the payload is received at all.
  *
+ * In a device's memory, which the host cannot touch, the payload travels as a device message where the transport
+ * reaches it (framed_device.c), else through a copy on the host (framed_staged.c).  Both ends of a device message must
+ * have the payload in such memory; otherwise each end is on its own.
+ *
  * No receive is posted before probe has told its size; a message of another size goes to scratch memory so that its
  * header can be compared and named.  All functions want the session's lock. */
 #ifndef COMM_FRAMED_H
@@ -27,7 +31,9 @@ struct framed_send {
     bool detached;    /* not with payload checksums */
     unsigned char *payload;
     size_t payload_bytes;
-    bool borrowed; /* the caller's own note: payload is not his to give back */
+    bool borrowed;         /* the caller's own note: payload is not his to give back */
+    struct memory *device; /* payload lies there (borrowed); NULL: the host may touch it */
+    bool headroom;         /* in a device's memory: TENSOR_HEADROOM bytes in front of it are the message's */
 
     /* Inside. */
     struct work **works; /* [peer_count], NULL where ended; of detached headers as many more */
@@ -35,6 +41,7 @@ struct framed_send {
     size_t done_bytes; /* of pieces that have ended */
     bool started;
     bool over;
+    struct framed_memory *way;            /* of device's payload */
     unsigned char *flipped;               /* a rehearsed flip of a detached payload, undone once it has left */
     unsigned char saved[FRAME_MAX_BYTES]; /* what lay under the header; detached: the header */
 };
@@ -51,8 +58,11 @@ struct framed_receive {
     size_t payload_bytes;
     unsigned char *target;   /* the caller's own note: where the payload belongs */
     const struct lane *lane; /* for its name */
+    struct memory *device;   /* as of a send */
+    bool headroom;
 
     /* Inside. */
+    struct framed_memory *way;
     struct work *work;
     unsigned char *scratch; /* a message of another size */
     size_t message_bytes;

@@ -9,11 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "comm/bundle_pool.h"
 #include "comm/completion_private.h"
 #include "comm/framed.h"
 #include "comm/route_private.h"
 #include "comm/route_schema.h"
+
+#define CLEAR_NS NS_PER_S
 
 struct route {
     struct lane lane;
@@ -64,7 +67,7 @@ enum status route_create(struct session *session, const struct route_spec *spec,
     route->digest = route_spec_digest(spec);
     route->sequence = session->options.first_sequence;
     if (session->rank == spec->from || session->rank == spec->to)
-        st = bundle_pool_create(spec, &route->pool, err);
+        st = bundle_pool_create(spec, spec->memory ? spec->memory : session->options.memory, &route->pool, err);
     if (st != STATUS_OK) {
         route_destroy(route);
         return st;
@@ -223,6 +226,8 @@ static enum status open_receive(struct transfer *transfer, struct error *err)
                                                 .any_epoch = transfer->any_epoch && !t,
                                                 .payload = tensor->data,
                                                 .payload_bytes = tensor->bytes,
+                                                .device = memory_device(tensor->memory),
+                                                .headroom = true,
                                                 .lane = &route->lane};
     transfer->open = true;
     return STATUS_OK;
@@ -338,8 +343,11 @@ static struct transfer *create_transfer(struct route *route, const struct work_k
     transfer->receive.work = NULL;
     transfer->receive.scratch = NULL;
     transfer->receive.refusal = NULL;
-    for (int t = 0; kind->posted && t < route->spec.tensor_count; t++)
+    transfer->receive.way = NULL;
+    for (int t = 0; kind->posted && t < route->spec.tensor_count; t++) {
         transfer->sends[t].works = NULL;
+        transfer->sends[t].way = NULL;
+    }
     transfer->completion.session = route->lane.session;
     transfer->completion.kind = kind;
     transfer->completion.operation = OPERATION_SEND_RECEIVE;
@@ -375,7 +383,9 @@ static enum status init_sends(struct transfer *transfer, struct error *err)
                                                   .peer_count = 1,
                                                   .peers = &route->spec.to,
                                                   .payload = tensor->data,
-                                                  .payload_bytes = tensor->bytes};
+                                                  .payload_bytes = tensor->bytes,
+                                                  .device = memory_device(tensor->memory),
+                                                  .headroom = true};
         transfer->completion.bytes += tensor->bytes;
         st = framed_send_init(&transfer->sends[t], err);
     }
@@ -426,6 +436,28 @@ enum status route_send(struct route *route, struct bundle *bundle, uint64_t epoc
     return STATUS_OK;
 }
 
+/* On a device out of a block of zeros, which must stay until they are there. */
+static enum status clear(struct tensor *tensor, struct error *err)
+{
+    struct memory *device = memory_device(tensor->memory);
+    void *zeros = NULL;
+    enum status st = STATUS_OK;
+
+    if (!device) {
+        memset(tensor->data, 0, tensor->capacity_bytes);
+        return STATUS_OK;
+    }
+    zeros = calloc(1, tensor->capacity_bytes + 1);
+    if (!zeros)
+        return error_set(err, STATUS_NOMEM, "%zu zeros", tensor->capacity_bytes);
+    st = memory_copy(device, tensor->data, zeros, tensor->capacity_bytes, err);
+    if (st == STATUS_OK)
+        st = memory_wait(device, clock_ns() + CLEAR_NS, err);
+    if (st != STATUS_TIMEOUT)
+        free(zeros);
+    return st;
+}
+
 /* A receipt that a rehearsed fault leaves out: zeros in the largest shapes. */
 static enum status receive_nothing(struct transfer *transfer, struct error *err)
 {
@@ -435,11 +467,23 @@ static enum status receive_nothing(struct transfer *transfer, struct error *err)
     if (!transfer->bundle)
         return error_set(err, STATUS_NOMEM, "route %s: every bundle is in use", route->spec.name);
     for (int t = 0; t < route->spec.tensor_count; t++) {
-        struct tensor *tensor = transfer->bundle->tensor[t];
+        enum status st = clear(transfer->bundle->tensor[t], err);
 
-        memset(tensor->data, 0, tensor->capacity_bytes);
+        if (st != STATUS_OK)
+            return st;
     }
     return STATUS_OK;
+}
+
+/* It is read on the host. */
+static enum status check_description(const struct route *route, struct error *err)
+{
+    const struct memory *memory = route->spec.memory ? route->spec.memory : route->lane.session->options.memory;
+
+    if (!(route->spec.memory_tensors & 1) || memory_host_view(memory))
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "route %s: tensor %s says the shapes of the others, and cannot lie in %s",
+                     route->spec.name, route->spec.tensors[0].role, memory->ops->name(memory));
 }
 
 enum status route_receive(struct route *route, const struct shape *shapes, route_describe *describe_bundle,
@@ -459,6 +503,8 @@ enum status route_receive(struct route *route, const struct shape *shapes, route
     transfer->describe = describe_bundle;
     transfer->context = context;
     st = route_schema_expect(&route->spec, shapes, describe_bundle != NULL, transfer->shapes, err);
+    if (st == STATUS_OK && describe_bundle)
+        st = check_description(route, err);
     session_lock(session);
     if (st == STATUS_OK)
         st = lane_check(&route->lane, err);

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/memory.h"
 #include "base/status.h"
 #include "comm/spec.h"
 #include "comm/transport.h"
@@ -29,7 +30,11 @@ struct session_options {
                                   * consensus, building, loading; session_started ends it earlier */
     enum on_timeout on_timeout;
     enum checks checks;
-    bool payload_integrity;     /* checksum every payload */
+    bool payload_integrity;     /* checksum every payload; of one in a device's memory over a copy on the host */
+    struct memory *memory;      /* where bundles lie that belong to a device (spec.h); borrowed until session_close;
+                                 * NULL: the process's own */
+    struct memory *pinned;      /* host memory through which goes what the transport cannot fetch from a device;
+                                 * borrowed until session_close; NULL: the process's own */
     uint64_t first_sequence;    /* of every group and route, equal everywhere: lets a test start near a limit */
     const char *run_dir;        /* recorder ring and cause.json; NULL: none.  Copied. */
     const struct fault *faults; /* rehearsed faults; borrowed until session_close */

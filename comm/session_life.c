@@ -11,6 +11,7 @@
 #include "comm/completion_private.h"
 #include "comm/executor_private.h"
 #include "comm/group_private.h"
+#include "comm/queued.h"
 #include "comm/recorder.h"
 #include "comm/roll.h"
 #include "comm/route_private.h"
@@ -341,6 +342,9 @@ enum status session_close(struct session *session, bool clean, struct error *err
     recorder_leave(session->recorder, clean ? STATUS_OK : session->failed ? session->failure.status : STATUS_LOST);
     if (left)
         return STATUS_OK;
+    session_lock(session);
+    queued_end(session, CLOSE_MS * NS_PER_MS);
+    session_unlock(session);
     for (size_t i = 0; i < session->group_count; i++)
         (void)lane_close(&session->groups[i]->lane);
     for (size_t i = 0; i < session->route_count; i++)

@@ -87,6 +87,7 @@ struct session {
 
     struct lane *active;
     struct staging *staging;
+    int queued;          /* marks on memories that are waited for */
     struct group *world; /* every rank in order, id = the transport's largest tag; for consensus and close */
     int *world_members;
     struct group_spec world_spec;

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "base/memory.h"
 #include "base/tensor.h"
 
 enum operation {
@@ -75,6 +76,11 @@ struct route_spec {
     int extent_count;
     const struct extent_spec *extents;
     int depth; /* bundles in the pool of each end, 1..64 */
+
+    /* Where this rank's bundles lie; the other end may have other places.  What a describe function reads lies on the
+     * host. */
+    uint32_t memory_tensors; /* bit t: tensor t lies in memory; the others in the process's own */
+    struct memory *memory;   /* borrowed until session_close; NULL: the session's */
 };
 
 /* Digest (XXH3-64) of the bundle's schema, as carried in every frame of the route. */

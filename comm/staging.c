@@ -1,6 +1,7 @@
-/* One free list for each power of two.  What is kept is bounded; the rest goes back to the C library.
+/* One free list for each power of two.  What is kept is bounded; the rest goes back to where it came from.
  *
- * In front of the headroom a small record remembers the class. */
+ * In front of the headroom a small record remembers the class.  In another memory, which the host may not be able to
+ * touch, blocks have their records elsewhere: those that are lent are looked for in a list, a few at a time. */
 #include "comm/staging.h"
 
 #include <stdlib.h>
@@ -13,6 +14,7 @@ enum { CLASSES = 48, SMALLEST = 512, KEEP_BYTES = 64 << 20 };
 struct block {
     struct block *next;
     int class;
+    unsigned char *payload; /* of another memory's */
 };
 
 enum { BLOCK_BYTES = TENSOR_ALIGN };
@@ -22,6 +24,9 @@ _Static_assert(sizeof(struct block) <= BLOCK_BYTES, "a block's record fits in fr
 struct staging {
     struct block *free[CLASSES];
     size_t kept_bytes;
+    struct memory *memory; /* NULL: the process's own */
+    struct block *lent;    /* of another memory's */
+    struct staging *next;  /* of other memories */
 };
 
 static size_t class_bytes(int class)
@@ -34,19 +39,85 @@ struct staging *staging_create(void)
     return calloc(1, sizeof(struct staging));
 }
 
+static void free_block(struct staging *staging, struct block *block)
+{
+    if (staging->memory)
+        staging->memory->ops->release(staging->memory, block->payload - TENSOR_HEADROOM);
+    free(block);
+}
+
 void staging_destroy(struct staging *staging)
 {
-    if (!staging)
-        return;
-    for (int i = 0; i < CLASSES; i++) {
-        while (staging->free[i]) {
-            struct block *block = staging->free[i];
+    while (staging) {
+        struct staging *next = staging->next;
 
-            staging->free[i] = block->next;
-            free(block);
+        for (int i = 0; i < CLASSES; i++) {
+            while (staging->free[i]) {
+                struct block *block = staging->free[i];
+
+                staging->free[i] = block->next;
+                free_block(staging, block);
+            }
         }
+        free(staging);
+        staging = next;
     }
-    free(staging);
+}
+
+struct staging *staging_in(struct staging *staging, struct memory *memory)
+{
+    struct staging *other = staging;
+
+    while (other && other->memory != memory)
+        other = other->next;
+    if (other)
+        return other;
+    other = staging_create();
+    if (!other)
+        return NULL;
+    other->memory = memory;
+    other->next = staging->next;
+    staging->next = other;
+    return other;
+}
+
+/* A block of another memory, with its record. */
+static struct block *allocate(struct staging *staging, int class)
+{
+    struct block *block = malloc(sizeof *block);
+    void *bytes = NULL;
+
+    if (!block || staging->memory->ops->allocate(staging->memory, TENSOR_HEADROOM + class_bytes(class), &bytes, NULL) !=
+                      STATUS_OK) {
+        free(block);
+        return NULL;
+    }
+    block->payload = (unsigned char *)bytes + TENSOR_HEADROOM;
+    return block;
+}
+
+static unsigned char *lend(struct staging *staging, struct block *block)
+{
+    if (!staging->memory)
+        return (unsigned char *)block + BLOCK_BYTES + TENSOR_HEADROOM;
+    block->next = staging->lent;
+    staging->lent = block;
+    return block->payload;
+}
+
+static struct block *take_back(struct staging *staging, unsigned char *payload)
+{
+    struct block **link = &staging->lent;
+    struct block *block = NULL;
+
+    if (!staging->memory)
+        return (struct block *)(void *)(payload - TENSOR_HEADROOM - BLOCK_BYTES);
+    while (*link && (*link)->payload != payload)
+        link = &(*link)->next;
+    block = *link;
+    CHECK(block);
+    *link = block->next;
+    return block;
 }
 
 unsigned char *staging_take(struct staging *staging, size_t bytes)
@@ -62,13 +133,15 @@ unsigned char *staging_take(struct staging *staging, size_t bytes)
     if (block) {
         staging->free[class] = block->next;
         staging->kept_bytes -= class_bytes(class);
+    } else if (staging->memory) {
+        block = allocate(staging, class);
     } else {
         block = aligned_alloc(TENSOR_ALIGN, BLOCK_BYTES + TENSOR_HEADROOM + class_bytes(class));
     }
     if (!block)
         return NULL;
     block->class = class;
-    return (unsigned char *)block + BLOCK_BYTES + TENSOR_HEADROOM;
+    return lend(staging, block);
 }
 
 void staging_give(struct staging *staging, unsigned char *payload)
@@ -77,9 +150,9 @@ void staging_give(struct staging *staging, unsigned char *payload)
 
     if (!payload)
         return;
-    block = (struct block *)(void *)(payload - TENSOR_HEADROOM - BLOCK_BYTES);
+    block = take_back(staging, payload);
     if (class_bytes(block->class) > KEEP_BYTES - staging->kept_bytes) {
-        free(block);
+        free_block(staging, block);
         return;
     }
     staging->kept_bytes += class_bytes(block->class);

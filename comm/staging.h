@@ -4,13 +4,20 @@
 
 #include <stddef.h>
 
+#include "base/memory.h"
+
 struct staging;
 
-struct staging *staging_create(void); /* NULL: no memory */
-void staging_destroy(struct staging *staging);
+/* Of the process's own memory, and of every other that it is asked for.  NULL: no memory. */
+struct staging *staging_create(void);
+void staging_destroy(struct staging *staging); /* with those of other memories; their blocks have been given back */
+
+/* That of another memory, made when it is asked for first (lends until staging_destroy of the process's own); memory
+ * NULL: the process's own itself.  NULL: no memory. */
+struct staging *staging_in(struct staging *staging, struct memory *memory);
 
 /* bytes of payload, aligned to TENSOR_ALIGN, with TENSOR_HEADROOM in front; NULL: no memory.  Returned by
- * staging_give. */
+ * staging_give; what was queued on a device's block before happens before what its next taker queues. */
 unsigned char *staging_take(struct staging *staging, size_t bytes);
 void staging_give(struct staging *staging, unsigned char *payload);
 

@@ -59,11 +59,18 @@ static enum status look(struct session *session, const struct lane *lane, int pe
 {
     struct message *message = NULL;
     unsigned char *got = NULL;
+    const void *ahead = NULL;
+    size_t ahead_bytes = 0;
     size_t bytes = 0;
     enum status st = session->ops->probe(session->transport, peer, lane->id, &message, &bytes, err);
 
     if (st != STATUS_OK || !message)
         return st;
+    if (session->ops->device && (ahead = session->ops->device->ahead(message, &ahead_bytes))) {
+        st = name_message(lane, peer, ahead, ahead_bytes, err);
+        session->ops->device->refuse(session->transport, message);
+        return st;
+    }
     got = fetch(session, message, bytes);
     st = name_message(lane, peer, got, bytes, err);
     free(got);

@@ -41,14 +41,16 @@ struct transport_options {
  * ahead on the host, where the receiver compares it before anything is received, and again in band with the payload, so
  * that what arrives is proved to be what was announced.
  *
- * probe, test and cancel are those of the transport's table: a probed message has header and payload bytes together. */
+ * probe, test and cancel are those of the transport's table: a probed message has header and payload bytes together,
+ * and is matched in the order in which messages of either kind were sent with its tag. */
 struct device_message_ops {
     /* Can messages lie in this memory?  For others comm goes through host memory. */
     bool (*reaches)(const struct transport *transport, const struct memory *memory);
 
-    /* Post header [header_bytes] (copied) and payload [bytes] in memory (borrowed until the work is done), which leaves
-     * behind everything queued on the memory so far.  headroom: TENSOR_HEADROOM bytes in front of the payload are the
-     * message's: both then leave as one native message, else as two that cannot be separated. */
+    /* Post header [header_bytes] (copied) and payload [bytes, at least 1] in memory (borrowed until the work is done),
+     * which leaves behind everything queued on the memory so far.  headroom: TENSOR_HEADROOM bytes in front of the
+     * payload are the message's.  Where both ends have it header and payload are one native message, else two that
+     * cannot be separated. */
     enum status (*send)(struct transport *transport, int peer, uint32_t tag, const void *header, size_t header_bytes,
                         struct memory *memory, void *payload, size_t bytes, bool headroom, struct work **ret,
                         struct error *err);
@@ -92,7 +94,8 @@ struct transport_ops {
     /* Required.  Receive a matched message into memory of exactly its size (borrowed until done).  Takes message. */
     enum status (*receive)(struct transport *transport, struct message *message, void *bytes, size_t count,
                            struct work **ret, struct error *err);
-    /* Required.  Has the work ended?  When *ret is true the work is freed. */
+    /* Required.  Has the work ended?  When *ret is true the work is freed.  After an error it is not: cancel frees it.
+     */
     enum status (*test)(struct transport *transport, struct work *work, bool *ret, struct error *err);
 
     /* Required.  The control channel: fixed CONTROL_BYTES messages on a channel of their own, copied, to any rank
@@ -101,8 +104,8 @@ struct transport_ops {
     enum status (*control_receive)(struct transport *transport, int *ret_peer, void *bytes, bool *ret,
                                    struct error *err);
 
-    /* Required with TEARDOWN_NATIVE, else NULL: end this work now.  True: it is freed and its memory is back.  False: it
-     * cannot be ended alone (a message in host memory that lies with a carrier); it goes on, and is tested again. */
+    /* Required with TEARDOWN_NATIVE, else NULL: end this work now.  True: it is freed and its memory is back.  False:
+     * it cannot be ended alone (a message in host memory that lies with a carrier); it goes on, and is tested again. */
     bool (*cancel)(struct transport *transport, struct work *work);
 
     /* Required.  Short text for logs: "Open MPI v4.1.4, 2 hosts". */

@@ -2,71 +2,13 @@
  *
  * A message up to eager_bytes is copied when it is sent.  A larger one points at the sender's memory until the receiver
  * has copied it, so that a sender waits as long as it would over a real transport. */
-#include "backends/loopback/loopback.h"
+#include "backends/loopback/loopback_private.h"
 
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_MAX_TAG = 32767 };
-
-struct message {
-    struct message *next;
-    int from;
-    uint32_t tag;
-    size_t bytes;
-    const unsigned char *data; /* own copy behind this struct, or the sender's memory */
-    struct work *work;         /* the sender's, while it waits; NULL when copied */
-    void *kept;                /* a copy made when a matched message's sender took its memory back */
-    bool matched;
-};
-
-struct work {
-    bool over;
-    struct message *message; /* of a large send: still in the receiver's queue */
-    int to;
-};
-
-struct control_message {
-    struct control_message *next;
-    int from;
-    unsigned char bytes[CONTROL_BYTES];
-};
-
-struct inbox {
-    struct message *first;
-    struct message **end;
-    struct control_message *control_first;
-    struct control_message **control_end;
-    bool joined;
-    bool closed;
-};
-
-struct loopback_world {
-    pthread_mutex_t lock;
-    int size;
-    int holders;
-    struct loopback_options options;
-    char text[48];
-    struct inbox inboxes[];
-};
-
-struct transport {
-    struct loopback_world *world;
-    int rank;
-};
-
-static void lock(struct loopback_world *world)
-{
-    (void)pthread_mutex_lock(&world->lock);
-}
-
-static void unlock(struct loopback_world *world)
-{
-    (void)pthread_mutex_unlock(&world->lock);
-}
 
 enum status loopback_world_create(int size, const struct loopback_options *options, struct loopback_world **ret,
                                   struct error *err)
@@ -94,10 +36,12 @@ enum status loopback_world_create(int size, const struct loopback_options *optio
     return STATUS_OK;
 }
 
-static void free_message(struct message *message)
+void loopback_free_message(struct message *message)
 {
     if (message)
         free(message->kept);
+    if (message && message->device)
+        loopback_device_free(message->device);
     free(message);
 }
 
@@ -111,7 +55,7 @@ static void drop_inbox(struct inbox *inbox)
             message->work->over = true;
             message->work->message = NULL;
         }
-        free_message(message);
+        loopback_free_message(message);
     }
     inbox->end = &inbox->first;
     while (inbox->control_first) {
@@ -129,9 +73,9 @@ void loopback_world_destroy(struct loopback_world *world)
 
     if (!world)
         return;
-    lock(world);
+    loopback_lock(world);
     holders = --world->holders;
-    unlock(world);
+    loopback_unlock(world);
     if (holders)
         return;
     for (int i = 0; i < world->size; i++)
@@ -152,12 +96,12 @@ enum status loopback_join(struct loopback_world *world, int rank, struct transpo
         return error_set(err, STATUS_NOMEM, "rank %d", rank);
     transport->world = world;
     transport->rank = rank;
-    lock(world);
+    loopback_lock(world);
     joined = world->inboxes[rank].joined;
     world->inboxes[rank].joined = true;
     if (!joined)
         world->holders++;
-    unlock(world);
+    loopback_unlock(world);
     if (joined) {
         free(transport);
         return error_set(err, STATUS_INVALID, "rank %d has joined before", rank);
@@ -218,7 +162,7 @@ static enum status loopback_send(struct transport *transport, int peer, uint32_t
         message->data = (const unsigned char *)(message + 1);
     }
     work->to = peer;
-    lock(world);
+    loopback_lock(world);
     if (inbox->closed) {
         /* A rank that has left receives nothing; the bytes are as good as gone. */
         free(message);
@@ -232,7 +176,7 @@ static enum status loopback_send(struct transport *transport, int peer, uint32_t
         *inbox->end = message;
         inbox->end = &message->next;
     }
-    unlock(world);
+    loopback_unlock(world);
     *ret = work;
     return STATUS_OK;
 }
@@ -244,7 +188,7 @@ static enum status loopback_probe(struct transport *transport, int peer, uint32_
     struct message *message = NULL;
 
     (void)err;
-    lock(world);
+    loopback_lock(world);
     for (message = world->inboxes[transport->rank].first; message; message = message->next) {
         if (message->from == peer && message->tag == tag && !message->matched)
             break;
@@ -253,12 +197,12 @@ static enum status loopback_probe(struct transport *transport, int peer, uint32_
         message->matched = true;
         *ret_bytes = message->bytes;
     }
-    unlock(world);
+    loopback_unlock(world);
     *ret = message;
     return STATUS_OK;
 }
 
-static void unlink_message(struct inbox *inbox, struct message *message)
+void loopback_unlink(struct inbox *inbox, struct message *message)
 {
     struct message **link = &inbox->first;
 
@@ -277,8 +221,8 @@ static enum status loopback_receive(struct transport *transport, struct message 
 
     if (!work)
         return error_set(err, STATUS_NOMEM, "a receipt of %zu bytes", count);
-    CHECK(count == message->bytes);
-    lock(world);
+    CHECK(count == message->bytes && !message->device);
+    loopback_lock(world);
     if (message->data)
         memcpy(bytes, message->data, count);
     else
@@ -287,9 +231,9 @@ static enum status loopback_receive(struct transport *transport, struct message 
         message->work->over = true;
         message->work->message = NULL;
     }
-    unlink_message(&world->inboxes[transport->rank], message);
-    unlock(world);
-    free_message(message);
+    loopback_unlink(&world->inboxes[transport->rank], message);
+    loopback_unlock(world);
+    loopback_free_message(message);
     work->over = true;
     *ret = work;
     return STATUS_OK;
@@ -297,13 +241,16 @@ static enum status loopback_receive(struct transport *transport, struct message 
 
 static enum status loopback_test(struct transport *transport, struct work *work, bool *ret, struct error *err)
 {
-    (void)err;
-    lock(transport->world);
+    enum status st = STATUS_OK;
+
+    loopback_lock(transport->world);
+    if (!work->over)
+        st = loopback_device_move(transport, work, err);
     *ret = work->over;
-    unlock(transport->world);
+    loopback_unlock(transport->world);
     if (*ret)
         free(work);
-    return STATUS_OK;
+    return st;
 }
 
 /* The sender takes its memory back.  What the receiver has matched already stays, as a copy (zeros without memory:
@@ -311,25 +258,31 @@ static enum status loopback_test(struct transport *transport, struct work *work,
 static void withdraw(struct inbox *inbox, struct message *message)
 {
     if (!message->matched) {
-        unlink_message(inbox, message);
-        free_message(message);
+        loopback_unlink(inbox, message);
+        loopback_free_message(message);
+        return;
+    }
+    message->work = NULL;
+    if (message->device) {
+        loopback_device_leave(message->device);
         return;
     }
     message->kept = malloc(message->bytes);
     if (message->kept)
         memcpy(message->kept, message->data, message->bytes);
     message->data = message->kept;
-    message->work = NULL;
 }
 
 static bool loopback_cancel(struct transport *transport, struct work *work)
 {
     struct loopback_world *world = transport->world;
 
-    lock(world);
-    if (work->message)
+    loopback_lock(world);
+    if (work->receipt)
+        loopback_device_give_up(transport, work);
+    else if (work->message)
         withdraw(&world->inboxes[work->to], work->message);
-    unlock(world);
+    loopback_unlock(world);
     free(work);
     return true;
 }
@@ -340,7 +293,7 @@ static void loopback_close(struct transport *transport, bool clean)
     struct loopback_world *world = transport->world;
 
     (void)clean;
-    lock(world);
+    loopback_lock(world);
     world->inboxes[transport->rank].closed = true;
     drop_inbox(&world->inboxes[transport->rank]);
     for (int i = 0; i < world->size; i++) {
@@ -354,7 +307,7 @@ static void loopback_close(struct transport *transport, bool clean)
             withdraw(&world->inboxes[i], message);
         }
     }
-    unlock(world);
+    loopback_unlock(world);
     loopback_world_destroy(world);
     free(transport);
 }
@@ -370,13 +323,13 @@ static enum status loopback_control_send(struct transport *transport, int peer, 
     message->next = NULL;
     message->from = transport->rank;
     memcpy(message->bytes, bytes, CONTROL_BYTES);
-    lock(world);
+    loopback_lock(world);
     if (!inbox->closed) {
         *inbox->control_end = message;
         inbox->control_end = &message->next;
         message = NULL;
     }
-    unlock(world);
+    loopback_unlock(world);
     free(message);
     return STATUS_OK;
 }
@@ -389,14 +342,14 @@ static enum status loopback_control_receive(struct transport *transport, int *re
     struct control_message *message = NULL;
 
     (void)err;
-    lock(world);
+    loopback_lock(world);
     message = inbox->control_first;
     if (message) {
         inbox->control_first = message->next;
         if (!inbox->control_first)
             inbox->control_end = &inbox->control_first;
     }
-    unlock(world);
+    loopback_unlock(world);
     *ret = message != NULL;
     if (!message)
         return STATUS_OK;
@@ -418,5 +371,8 @@ static const char *loopback_describe(const struct transport *transport)
     .control_receive = loopback_control_receive, .describe = loopback_describe
 
 const struct transport_ops loopback_ops = {LOOPBACK_SLOTS, .teardown = TEARDOWN_NATIVE, .cancel = loopback_cancel};
+
+const struct transport_ops loopback_device_ops = {LOOPBACK_SLOTS, .teardown = TEARDOWN_NATIVE,
+                                                  .cancel = loopback_cancel, .device = &loopback_device_messages};
 
 const struct transport_ops loopback_job_ops = {LOOPBACK_SLOTS, .teardown = TEARDOWN_JOB, .cancel = NULL};

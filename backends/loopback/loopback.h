@@ -25,7 +25,9 @@ enum status loopback_join(struct loopback_world *world, int rank, struct transpo
 
 /* Teardown native.  open makes a world of one. */
 extern const struct transport_ops loopback_ops;
-/* The same, but a posted work cannot be taken back, as with MPI. */
+/* The same with messages between devices' memories, any that the host cannot touch. */
+extern const struct transport_ops loopback_device_ops;
+/* As loopback_ops, but a posted work cannot be taken back, as with MPI. */
 extern const struct transport_ops loopback_job_ops;
 
 #endif

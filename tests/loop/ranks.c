@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/loop/late_memory.h"
+
+enum { LATE_US = 100 };
 
 struct start {
     struct ranks *ranks;
@@ -19,10 +22,13 @@ static void *rank_main(void *context)
     struct rank *self = start->self;
     const struct transport_ops *ops = ranks->job_teardown ? &loopback_job_ops : &loopback_ops;
     struct transport *transport = NULL;
+    struct session_options options = ranks->session;
 
     ops = ranks->ops ? ranks->ops : ops;
     EXPECT(loopback_join(start->world, self->rank, &transport, &self->err) == STATUS_OK);
-    EXPECT(session_create(ops, transport, &ranks->session, &self->session, &self->err) == STATUS_OK);
+    if (ranks->late_memory)
+        options.memory = self->memory = late_memory_create(self->rank, LATE_US);
+    EXPECT(session_create(ops, transport, &options, &self->session, &self->err) == STATUS_OK);
     self->status = session_build(self->session, ranks->groups, ranks->group_count,
                                  self->rank && ranks->other_routes ? ranks->other_routes : ranks->routes,
                                  ranks->route_count, &self->err);
@@ -36,6 +42,8 @@ static void *rank_main(void *context)
     if (self->closing != STATUS_OK)
         (void)session_close(self->session, false, NULL);
     self->session = NULL;
+    late_memory_destroy(self->memory);
+    self->memory = NULL;
     return NULL;
 }
 

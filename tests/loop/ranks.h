@@ -13,6 +13,7 @@ struct rank {
     int rank;
     int size;
     struct session *session;
+    struct memory *memory; /* with late_memory: its own */
     void *context;
     struct error err;    /* of the body, or of the closing, for whoever looks after ranks_run */
     enum status status;  /* what the body returned */
@@ -29,6 +30,7 @@ struct ranks {
     bool job_teardown;
     bool settle;                     /* after a failure, agree on its one cause */
     const struct transport_ops *ops; /* another table; NULL: loopback's */
+    bool late_memory;                /* each rank has one of its own (late_memory.h), for its bundles, too */
     struct session_options session;  /* 0 timeouts: 20 s */
     const struct group_spec *groups;
     size_t group_count;
