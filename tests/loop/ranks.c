@@ -42,7 +42,9 @@ static void *rank_main(void *context)
     if (self->closing != STATUS_OK)
         (void)session_close(self->session, false, NULL);
     self->session = NULL;
-    late_memory_destroy(self->memory);
+    /* What a transport cannot give back stays to the end of the process. */
+    if (self->closing == STATUS_OK || ops->teardown == TEARDOWN_NATIVE)
+        late_memory_destroy(self->memory);
     self->memory = NULL;
     return NULL;
 }
