@@ -34,7 +34,7 @@ _ferry() {
         check) options+=' --set --json --quiet --fault' ;;
         bench) options+=' --set --json --svg --sizes --repeats --target --operation' ;;
         plan) options+=' --set --model --rank --json' ;;
-        inspect | doctor) options+=' --json' ;;
+        inspect | doctor | version) options+=' --json' ;;
         esac
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")
         return

@@ -16,10 +16,10 @@
 #include "launcher/run_command.h"
 #include "launcher/starter.h"
 #include "launcher/version.h"
+#include "launcher/version_command.h"
 #include "topology/topology.h"
 
 static int help_command(int argc, char **argv);
-static int version_command(int argc, char **argv);
 
 static const struct command {
     const char *name;
@@ -32,7 +32,7 @@ static const struct command {
     {"check", check_command, "exercise every group and route on the ranks of a job"},
     {"inspect", inspect_command, "show what a checkpoint holds"},
     {"doctor", doctor_command, "say what a hung, failed or running job waits for"},
-    {"version", version_command, "print the version"},
+    {"version", version_command, "print the version, and what this build and this machine can do"},
     {"help", help_command, "explain a command: ferry help plan"},
 };
 
@@ -87,19 +87,11 @@ static int help_command(int argc, char **argv)
         return unknown_command(argv[1]);
     if (!starter_speaks())
         return 0;
-    if (!command || command->run == help_command || command->run == version_command) {
+    if (!command || command->run == help_command) {
         usage(stdout);
         return 0;
     }
     return command->run(2, (char *[]){argv[1], option, NULL});
-}
-
-static int version_command(int argc, char **argv)
-{
-    (void)argc;
-    (void)argv;
-    printf("ferry %s\n", FERRY_VERSION);
-    return 0;
 }
 
 /* A stream that the caller closed would be the next file or socket that is opened, and our text would go into it.  What
@@ -136,7 +128,7 @@ int main(int argc, char **argv)
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "-?"))
         return help_command(1, argv + 1);
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
-        return version_command(1, argv + 1);
+        return printf("ferry %s\n", FERRY_VERSION) < 0; /* check_output looks again at the end */
     command = find(argv[1]);
     return command ? command->run(argc - 1, argv + 1) : unknown_command(argv[1]);
 }
