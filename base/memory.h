@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/runs.h"
 #include "base/status.h"
 
 enum { MEMORY_ALIGN = 256 }; /* of every allocation */
@@ -117,8 +118,7 @@ static inline enum status memory_copy_rows(struct memory *memory, void *to, size
         return STATUS_OK;
     if (memory)
         return memory->ops->copy_rows(memory, to, to_stride, from, from_stride, run_bytes, rows, err);
-    for (size_t i = 0; i < rows; i++)
-        memcpy((unsigned char *)to + i * to_stride, (const unsigned char *)from + i * from_stride, run_bytes);
+    runs_copy(to, to_stride, from, from_stride, run_bytes, rows);
     return STATUS_OK;
 }
 

@@ -18,7 +18,7 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     if (round)
         return STATUS_OK;
     part.bytes = work->send->bytes;
-    st = collective_send_all_from(work, &part, work->send->data, false, err);
+    st = collective_send_all_from(work, &part, work->send->data, err);
     for (int i = 0; i < work->size && st == STATUS_OK; i++) {
         if (i != work->rank)
             st = collective_receive_from(work, i, &part, NULL, err);

@@ -2,7 +2,6 @@
 #include "comm/alltoall.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/bytes.h"
 
@@ -54,14 +53,8 @@ enum status alltoall_check_pair(const struct collective *work, int member, uint6
     return theirs ? refuse_pair(work, member, work->rank, sends, own_expects, err) : STATUS_OK;
 }
 
-void alltoall_keep_own(struct collective *work)
+void alltoall_keep_own(struct collective *work, struct rows rows)
 {
-    const struct slab *to = &work->recv_slab;
-    const struct slab *from = &work->send_slab;
-    size_t run = (size_t)layout_count(&work->to, work->rank) * to->inner_bytes;
-    const unsigned char *in = work->send->data + (size_t)work->to.start[work->rank] * from->inner_bytes;
-    unsigned char *out = work->recv->data + (size_t)work->from.start[work->rank] * to->inner_bytes;
-
-    for (size_t i = 0; run && i < to->outer; i++)
-        memcpy(out + i * to->extent * to->inner_bytes, in + i * from->extent * from->inner_bytes, run);
+    slab_move(&work->recv_slab, work->recv->data, work->from.start[work->rank], &work->send_slab, work->send->data,
+              work->to.start[work->rank], layout_count(&work->to, work->rank), rows);
 }

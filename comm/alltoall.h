@@ -4,6 +4,12 @@
 
 #include "comm/collective.h"
 
+/* Is this a vote on an all-to-all, which carries them? */
+static inline bool alltoall_has_rows(const struct collective *work)
+{
+    return work->completion.operation == OPERATION_VARIABLE_ALL_TO_ALL;
+}
+
 /* One member's send counts, then its receive counts: u64 each. */
 static inline size_t alltoall_row_bytes(const struct collective *work)
 {
@@ -19,7 +25,7 @@ enum status alltoall_check_matrix(const struct collective *work, const unsigned 
 enum status alltoall_check_pair(const struct collective *work, int member, uint64_t sends, uint64_t expects,
                                 struct error *err);
 
-/* What a member sends to itself. */
-void alltoall_keep_own(struct collective *work);
+/* What a member sends to itself, of these rows. */
+void alltoall_keep_own(struct collective *work, struct rows rows);
 
 #endif

@@ -1,102 +1,117 @@
 /* Variable all-to-all in small groups: every pair exchanges at once, also where nothing goes either way.
  *
- * One round, n - 1 messages a member.  With full checks each message also carries its sender's two rows of counts, so
- * that every member sees the whole matrix before it touches a payload. */
+ * Where a pair's part lies together one message; else it is packed and travels in pieces, a round each, that are
+ * unpacked while they are still in the cache.  Rounds of a pair without pieces are empty.  With full checks the vote
+ * goes ahead, and brings the whole matrix of counts. */
 #include "comm/collective.h"
 
-#include <string.h>
-
-#include "base/bytes.h"
 #include "comm/alltoall.h"
 
-static struct part pair_part(const struct collective *work, uint64_t send_count, uint64_t receive_count)
+static struct rows piece_of(const struct collective *work, uint64_t count, int round)
+{
+    return slab_piece(&work->recv_slab, count, COLLECTIVE_PIECE_BYTES, round);
+}
+
+static struct part piece_part(const struct collective *work, uint64_t send_count, uint64_t receive_count,
+                              struct rows rows)
 {
     struct part part = collective_part(work);
 
     part.send_count = send_count;
     part.receive_count = receive_count;
     part.shape.dim[work->axis] = send_count;
-    part.bytes = slab_bytes(&work->recv_slab, send_count) + (work->full ? alltoall_row_bytes(work) : 0);
+    part.bytes = rows.count * (size_t)send_count * work->recv_slab.inner_bytes;
     return part;
 }
 
-/* Parts lie together and travel without rows of counts: they need no packing. */
-static bool whole(const struct collective *work)
+/* Nothing travels behind the last row of a part; an empty part's header does. */
+static bool travels(struct rows rows, int round)
 {
-    return work->recv_slab.outer == 1 && !work->full;
+    return !round || rows.count;
 }
 
-static size_t start_bytes(const struct collective *work, const struct layout *layout, int member)
+static enum status count_rounds(const struct collective *work, int *ret, struct error *err)
 {
-    return (size_t)layout->start[member] * work->recv_slab.inner_bytes;
+    *ret = 1;
+    for (int i = 0; i < 2 * work->size; i++) {
+        const struct layout *layout = i < work->size ? &work->to : &work->from;
+        int pieces = 0;
+        enum status st =
+            slab_pieces(&work->recv_slab, layout_count(layout, i % work->size), COLLECTIVE_PIECE_BYTES, &pieces, err);
+
+        if (st != STATUS_OK)
+            return st;
+        *ret = pieces > *ret ? pieces : *ret;
+    }
+    return STATUS_OK;
+}
+
+static enum status send_to(struct collective *work, int to, int round, struct error *err)
+{
+    uint64_t count = layout_count(&work->to, to);
+    struct rows rows = piece_of(work, count, round);
+    struct part part = piece_part(work, count, layout_count(&work->from, to), rows);
+    unsigned char *payload = NULL;
+    enum status st = STATUS_OK;
+
+    if (!travels(rows, round))
+        return STATUS_OK;
+    if (rows.count == 1)
+        return collective_send_from(work, &to, 1, &part,
+                                    work->send->data + slab_offset(&work->send_slab, work->to.start[to], rows), err);
+    st = collective_send(work, &to, 1, &part, &payload, err);
+    if (st == STATUS_OK)
+        slab_pack(&work->send_slab, work->send->data, work->to.start[to], count, rows, payload);
+    return st;
+}
+
+static enum status receive_from(struct collective *work, int from, int round, struct error *err)
+{
+    uint64_t count = layout_count(&work->from, from);
+    struct rows rows = piece_of(work, count, round);
+    struct part part = piece_part(work, count, layout_count(&work->to, from), rows);
+
+    if (!travels(rows, round))
+        return STATUS_OK;
+    if (rows.count == 1)
+        return collective_receive_from(
+            work, from, &part, work->recv->data + slab_offset(&work->recv_slab, work->from.start[from], rows), err);
+    return collective_receive(work, from, &part, err);
 }
 
 static enum status begin(struct collective *work, int round, bool *ret_more, struct error *err)
 {
-    size_t rows = work->full ? alltoall_row_bytes(work) : 0;
-    enum status st = STATUS_OK;
+    int rounds = 0;
+    enum status st = count_rounds(work, &rounds, err);
 
-    *ret_more = round == 0;
-    if (round)
-        return STATUS_OK;
-    for (int i = 1; i < work->size && st == STATUS_OK; i++) {
-        int to = (work->rank + i) % work->size;
-        struct part part = pair_part(work, layout_count(&work->to, to), layout_count(&work->from, to));
-        unsigned char *payload = NULL;
-
-        if (whole(work)) {
-            st = collective_send_from(work, &to, 1, &part, work->send->data + start_bytes(work, &work->to, to), err);
-            continue;
-        }
-        st = collective_send(work, &to, 1, &part, &payload, err);
-        if (st != STATUS_OK)
-            return st;
-        if (rows)
-            alltoall_put_rows(work, payload);
-        slab_pack(&work->send_slab, work->send->data, work->to.start[to], layout_count(&work->to, to), payload + rows);
-    }
+    *ret_more = st == STATUS_OK && round < rounds;
+    if (!*ret_more)
+        return st;
+    for (int i = 1; i < work->size && st == STATUS_OK; i++)
+        st = send_to(work, (work->rank + i) % work->size, round, err);
     for (int i = 0; i < work->size && st == STATUS_OK; i++) {
-        struct part part = pair_part(work, layout_count(&work->from, i), layout_count(&work->to, i));
-
-        if (i == work->rank)
-            continue;
-        if (whole(work))
-            st = collective_receive_from(work, i, &part, work->recv->data + start_bytes(work, &work->from, i), err);
-        else
-            st = collective_receive(work, i, &part, err);
+        if (i != work->rank)
+            st = receive_from(work, i, round, err);
     }
     return st;
 }
 
 static enum status end(struct collective *work, int round, struct error *err)
 {
-    size_t rows = work->full ? alltoall_row_bytes(work) : 0;
-    enum status st = STATUS_OK;
+    const struct layout *from = &work->from;
 
-    (void)round;
-    if (rows) {
-        st = collective_scratch(work, rows * (size_t)work->size, err);
-        if (st != STATUS_OK)
-            return st;
-        for (int i = 0, next = 0; i < work->size; i++) {
-            unsigned char *to = (unsigned char *)work->scratch + rows * (size_t)i;
+    (void)err;
+    for (int i = 0, next = 0; i < work->size; i++) {
+        struct rows rows = piece_of(work, layout_count(from, i), round);
 
-            if (i == work->rank)
-                alltoall_put_rows(work, to);
-            else
-                memcpy(to, work->receives[next++].payload, rows);
-        }
-        st = alltoall_check_matrix(work, work->scratch, err);
-        if (st != STATUS_OK)
-            return st;
-    }
-    for (int i = 0, next = 0; i < work->size && !whole(work); i++) {
-        if (i == work->rank)
+        if (i == work->rank || !travels(rows, round))
             continue;
-        slab_unpack(&work->recv_slab, work->recv->data, work->from.start[i], layout_count(&work->from, i),
-                    work->receives[next++].payload + rows);
+        if (rows.count > 1)
+            slab_unpack(&work->recv_slab, work->recv->data, from->start[i], layout_count(from, i), rows,
+                        work->receives[next].payload);
+        next++;
     }
-    alltoall_keep_own(work);
+    alltoall_keep_own(work, piece_of(work, layout_count(from, work->rank), round));
     return STATUS_OK;
 }
 

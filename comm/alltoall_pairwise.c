@@ -36,7 +36,8 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     st = collective_send(work, &to, 1, &out, &payload, err);
     if (st != STATUS_OK)
         return st;
-    slab_pack(&work->send_slab, work->send->data, work->to.start[to], layout_count(&work->to, to), payload);
+    slab_pack(&work->send_slab, work->send->data, work->to.start[to], layout_count(&work->to, to),
+              slab_rows(&work->send_slab), payload);
     return collective_receive(work, from, &in, err);
 }
 
@@ -45,10 +46,10 @@ static enum status end(struct collective *work, int round, struct error *err)
     int from = from_in(work, round);
 
     slab_unpack(&work->recv_slab, work->recv->data, work->from.start[from], layout_count(&work->from, from),
-                work->receives[0].payload);
+                slab_rows(&work->recv_slab), work->receives[0].payload);
     (void)err;
     if (!round)
-        alltoall_keep_own(work);
+        alltoall_keep_own(work, slab_rows(&work->recv_slab));
     return STATUS_OK;
 }
 

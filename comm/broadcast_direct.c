@@ -1,7 +1,7 @@
 /* Broadcast in small groups: the root sends to everybody.
  *
- * One round.  With full checks the others send each other (and the root) bare headers, so that all pairs meet and the
- * vote is folded in. */
+ * One round.  Of small tensors the vote is folded in: with full checks the others send each other (and the root) bare
+ * headers, so that all pairs meet. */
 #include "comm/collective.h"
 
 static enum status begin(struct collective *work, int round, bool *ret_more, struct error *err)
@@ -17,13 +17,13 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
         return STATUS_OK;
     payload_part.bytes = work->recv->bytes;
     if (root)
-        st = collective_send_all_from(work, &payload_part, work->recv->data, false, err);
-    else if (work->full)
+        st = collective_send_all_from(work, &payload_part, work->recv->data, err);
+    else if (work->folded)
         st = collective_send_all(work, &header, &payload, err);
     for (int i = 0; i < work->size && st == STATUS_OK; i++) {
         if (i == work->root && !root)
             st = collective_receive_from(work, i, &payload_part, work->recv->data, err);
-        else if (i != work->rank && work->full)
+        else if (i != work->rank && work->folded)
             st = collective_receive(work, i, &header, err);
     }
     return st;

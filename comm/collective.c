@@ -64,10 +64,10 @@ static bool detaches(const struct collective *work, const struct part *part)
     return part->bytes >= DETACH_BYTES && !work->completion.session->options.payload_integrity;
 }
 
-/* A send to members [count] out of bytes, or of a copy of them; NULL: out of staging memory that is still to be filled.
- */
+/* A send to members [count] out of bytes; NULL: out of staging memory that is still to be filled.  apart: large
+ * payloads with a header of their own. */
 static enum status open_send(struct collective *work, const int *members, int count, const struct part *part,
-                             const unsigned char *bytes, bool copied, struct error *err)
+                             bool apart, const unsigned char *bytes, struct error *err)
 {
     enum status st = grow(work, work->send_count, err);
     struct framed_send *send = NULL;
@@ -83,10 +83,10 @@ static enum status open_send(struct collective *work, const int *members, int co
     send->peer_count = count;
     for (int i = 0; i < count; i++)
         work->peers[work->peer_count + i] = work->group->spec.members[members[i]];
-    send->detached = bytes && detaches(work, part);
+    send->detached = apart && detaches(work, part);
     send->payload_bytes = part->bytes;
-    send->payload = send->detached && !copied ? (unsigned char *)(uintptr_t)bytes
-                                              : staging_take(work->completion.session->staging, part->bytes);
+    send->payload = send->detached && bytes ? (unsigned char *)(uintptr_t)bytes
+                                            : staging_take(work->completion.session->staging, part->bytes);
     if (!send->payload)
         return error_set(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
     send->borrowed = send->payload == bytes;
@@ -100,7 +100,7 @@ static enum status open_send(struct collective *work, const int *members, int co
 enum status collective_send(struct collective *work, const int *members, int count, const struct part *part,
                             unsigned char **ret, struct error *err)
 {
-    enum status st = open_send(work, members, count, part, NULL, false, err);
+    enum status st = open_send(work, members, count, part, false, NULL, err);
 
     if (st == STATUS_OK)
         *ret = work->sends[work->send_count - 1].payload;
@@ -110,11 +110,11 @@ enum status collective_send(struct collective *work, const int *members, int cou
 enum status collective_send_from(struct collective *work, const int *members, int count, const struct part *part,
                                  const unsigned char *bytes, struct error *err)
 {
-    return open_send(work, members, count, part, bytes, false, err);
+    return open_send(work, members, count, part, true, bytes, err);
 }
 
-static enum status open_send_all(struct collective *work, const struct part *part, const unsigned char *bytes,
-                                 bool copied, struct error *err)
+static enum status open_send_all(struct collective *work, const struct part *part, bool apart,
+                                 const unsigned char *bytes, struct error *err)
 {
     int *members = calloc((size_t)work->size, sizeof *members);
     enum status st;
@@ -124,7 +124,7 @@ static enum status open_send_all(struct collective *work, const struct part *par
     /* Start behind oneself, so that not everybody sends to the first member first. */
     for (int i = 1; i < work->size; i++)
         members[i - 1] = (work->rank + i) % work->size;
-    st = open_send(work, members, work->size - 1, part, bytes, copied, err);
+    st = open_send(work, members, work->size - 1, part, apart, bytes, err);
     free(members);
     return st;
 }
@@ -132,7 +132,7 @@ static enum status open_send_all(struct collective *work, const struct part *par
 enum status collective_send_all(struct collective *work, const struct part *part, unsigned char **ret,
                                 struct error *err)
 {
-    enum status st = open_send_all(work, part, NULL, false, err);
+    enum status st = open_send_all(work, part, false, NULL, err);
 
     if (st == STATUS_OK)
         *ret = work->sends[work->send_count - 1].payload;
@@ -140,9 +140,19 @@ enum status collective_send_all(struct collective *work, const struct part *part
 }
 
 enum status collective_send_all_from(struct collective *work, const struct part *part, const unsigned char *bytes,
-                                     bool copied, struct error *err)
+                                     struct error *err)
 {
-    return open_send_all(work, part, bytes, copied, err);
+    return open_send_all(work, part, true, bytes, err);
+}
+
+enum status collective_send_all_apart(struct collective *work, const struct part *part, unsigned char **ret,
+                                      struct error *err)
+{
+    enum status st = open_send_all(work, part, true, NULL, err);
+
+    if (st == STATUS_OK)
+        *ret = work->sends[work->send_count - 1].payload;
+    return st;
 }
 
 static enum status open_receive(struct collective *work, int member, const struct part *part, bool detached,
@@ -165,7 +175,7 @@ static enum status open_receive(struct collective *work, int member, const struc
     receive->target = target;
     receive->payload_bytes = part->bytes;
     receive->payload =
-        detached && target && !work->full ? target : staging_take(work->completion.session->staging, part->bytes);
+        detached && target && !work->folded ? target : staging_take(work->completion.session->staging, part->bytes);
     if (!receive->payload)
         return error_set(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
     work->receive_count++;
@@ -284,30 +294,45 @@ static void doubt(struct collective *work)
     }
 }
 
+/* Post what is not yet posted, or look whether all has left.  While a receive is awaited nobody asks what has left:
+ * that would be a call into the transport for nothing. */
+static enum status move_sends(struct collective *work, bool ask, bool *ret_over, struct error *err)
+{
+    *ret_over = true;
+    for (int i = 0; i < work->send_count; i++) {
+        struct framed_send *send = &work->sends[i];
+        enum status st = STATUS_OK;
+
+        if (!send->over && (ask || !framed_send_posted(send)))
+            st = framed_send_step(send, work->completion.session, err);
+        if (st != STATUS_OK)
+            return st;
+        *ret_over = *ret_over && send->over;
+    }
+    return STATUS_OK;
+}
+
 /* Has the round ended?  Receives of one peer are taken in order; those of different peers in any. */
 static enum status move_round(struct collective *work, bool *ret, struct error *err)
 {
-    struct session *session = work->completion.session;
-    enum status st = STATUS_OK;
+    bool came = true;
+    bool left = true;
     bool other = false;
+    enum status st = move_sends(work, false, &left, err);
 
-    *ret = true;
-    for (int i = 0; i < work->send_count; i++) {
-        st = framed_send_step(&work->sends[i], session, err);
-        if (st != STATUS_OK)
-            return st;
-        *ret = *ret && work->sends[i].over;
-    }
-    for (int i = 0; i < work->receive_count; i++) {
+    for (int i = 0; i < work->receive_count && st == STATUS_OK; i++) {
         struct framed_receive *receive = &work->receives[i];
 
         if (!receive->over)
-            st = framed_receive_step(receive, session, err);
-        if (st != STATUS_OK)
-            return st;
+            st = framed_receive_step(receive, work->completion.session, err);
         other = other || receive->other;
-        *ret = *ret && receive->over && !receive->other;
+        came = came && receive->over && !receive->other;
     }
+    if (st == STATUS_OK && came && !left)
+        st = move_sends(work, true, &left, err);
+    *ret = came && left;
+    if (st != STATUS_OK)
+        return st;
     if (other || roll_differs(work))
         return disagree(work, err);
     if (!*ret)

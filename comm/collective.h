@@ -14,6 +14,11 @@
 
 struct collective;
 
+/* Parts that are packed travel in pieces of about so many bytes, a round each: they stay in the processor's cache from
+ * packing to unpacking.  With full checks larger payloads are voted on ahead, and then go straight where they belong;
+ * below, a vote costs more than a copy. */
+enum { COLLECTIVE_PIECE_BYTES = 131072 };
+
 struct algorithm {
     const char *name;
     /* Name the messages of this round (collective_send, collective_receive).  *ret_more false: there is no such round,
@@ -47,7 +52,7 @@ struct collective {
     struct slab recv_slab;
     struct layout from; /* recv along the axis, by member */
     struct layout to;   /* send along the axis, by member (all-to-all) */
-    bool full;          /* checks: full */
+    bool folded;        /* checks: full, and the vote is folded into the algorithm's own messages */
     uint32_t flags;
 
     void *scratch; /* the algorithm's, through all rounds; from the session's staging */
@@ -83,16 +88,20 @@ enum status collective_send(struct collective *work, const int *members, int cou
 /* The same to everybody else. */
 enum status collective_send_all(struct collective *work, const struct part *part, unsigned char **ret,
                                 struct error *err);
-/* The same out of the caller's own memory, which stays as it is until the round has ended; copied: out of a copy, since
- * the round writes there. */
+/* Apart: of a large payload the header is a message of its own, so that the payload can leave from, and come into,
+ * memory that nothing may be written in front of.  From the caller's own, which stays as it is until the round has
+ * ended, */
 enum status collective_send_from(struct collective *work, const int *members, int count, const struct part *part,
                                  const unsigned char *bytes, struct error *err);
 enum status collective_send_all_from(struct collective *work, const struct part *part, const unsigned char *bytes,
-                                     bool copied, struct error *err);
+                                     struct error *err);
+/* or out of memory that the caller fills before begin returns. */
+enum status collective_send_all_apart(struct collective *work, const struct part *part, unsigned char **ret,
+                                      struct error *err);
 /* Expect one payload from a member, at most one of each a round.  Receives keep the order of these calls. */
 enum status collective_receive(struct collective *work, int member, const struct part *part, struct error *err);
-/* What a member sends with collective_send_from: it lies at target when end is called, and with full checks not before
- * every header of the round was the expected one.  target NULL: it stays in .payload. */
+/* What a member sends apart: it lies at target when end is called, and where the vote is folded in not before every
+ * header of the round was the expected one.  target NULL: it stays in .payload. */
 enum status collective_receive_from(struct collective *work, int member, const struct part *part, unsigned char *target,
                                     struct error *err);
 

@@ -1,77 +1,109 @@
 /* Gather in small groups: everybody sends its part to everybody.
  *
- * One round, n - 1 messages of the own part a member, all from one buffer.  All pairs meet, so the vote is folded in.
- */
+ * Where parts lie together in what is gathered one round, n - 1 messages of the own part a member.  Else they are
+ * packed and travel in pieces, a round each: a piece is unpacked, and the own one copied, while it is still in the
+ * cache.  All pairs meet, so the vote is folded in where there is one round. */
 #include "comm/collective.h"
 
-#include <string.h>
+/* Of the gathered whole along the axis. */
+static struct rows piece_of(const struct collective *work, int member, int round)
+{
+    return slab_piece(&work->recv_slab, layout_count(&work->from, member), COLLECTIVE_PIECE_BYTES, round);
+}
 
-static struct part slot_part(const struct collective *work, int member)
+static struct part piece_part(const struct collective *work, int member, struct rows rows)
 {
     struct part part = collective_part(work);
 
     part.send_count = layout_count(&work->from, member);
     part.receive_count = layout_total(&work->from);
     part.shape.dim[work->axis] = part.send_count;
-    part.bytes = slab_bytes(&work->recv_slab, part.send_count);
+    part.bytes = rows.count * (size_t)part.send_count * work->recv_slab.inner_bytes;
     return part;
 }
 
-/* Parts are whole: they need no packing. */
-static bool contiguous(const struct collective *work)
+/* Nothing travels behind the last row of a part; an empty part's header does. */
+static bool travels(struct rows rows, int round)
 {
-    return work->recv_slab.outer == 1;
+    return !round || rows.count;
 }
 
-static size_t start_bytes(const struct collective *work, int member)
+static enum status count_rounds(const struct collective *work, int *ret, struct error *err)
 {
-    return (size_t)work->from.start[member] * work->recv_slab.inner_bytes;
+    *ret = 1;
+    for (int i = 0; i < work->size; i++) {
+        int pieces = 0;
+        enum status st =
+            slab_pieces(&work->recv_slab, layout_count(&work->from, i), COLLECTIVE_PIECE_BYTES, &pieces, err);
+
+        if (st != STATUS_OK)
+            return st;
+        *ret = pieces > *ret ? pieces : *ret;
+    }
+    return STATUS_OK;
+}
+
+/* The own part lies by itself, or in its place in the whole. */
+static enum status send_own(struct collective *work, struct rows rows, struct error *err)
+{
+    struct part part = piece_part(work, work->rank, rows);
+    uint64_t start = work->send == work->recv ? work->from.start[work->rank] : 0;
+    bool together = rows.count <= 1 || work->send_slab.extent == part.send_count;
+    unsigned char *payload = NULL;
+    enum status st = STATUS_OK;
+
+    if (together)
+        return collective_send_all_from(work, &part, work->send->data + slab_offset(&work->send_slab, start, rows),
+                                        err);
+    st = collective_send_all_apart(work, &part, &payload, err);
+    if (st == STATUS_OK)
+        slab_pack(&work->send_slab, work->send->data, start, part.send_count, rows, payload);
+    return st;
 }
 
 static enum status begin(struct collective *work, int round, bool *ret_more, struct error *err)
 {
-    struct part mine = slot_part(work, work->rank);
-    bool in_place = work->send == work->recv;
-    size_t skip = in_place ? start_bytes(work, work->rank) : 0;
-    unsigned char *payload = NULL;
-    enum status st = STATUS_OK;
+    struct rows mine = piece_of(work, work->rank, round);
+    int rounds = 0;
+    enum status st = count_rounds(work, &rounds, err);
 
-    *ret_more = round == 0;
-    if (round)
-        return STATUS_OK;
-    if (contiguous(work))
-        st = collective_send_all_from(work, &mine, work->send->data + skip, in_place, err);
-    else
-        st = collective_send_all(work, &mine, &payload, err);
-    if (st == STATUS_OK && payload)
-        slab_pack(&work->send_slab, work->send->data, work->send == work->recv ? work->from.start[work->rank] : 0,
-                  mine.send_count, payload);
+    *ret_more = st == STATUS_OK && round < rounds;
+    if (!*ret_more)
+        return st;
+    CHECK(rounds == 1 || !work->folded);
+    if (travels(mine, round))
+        st = send_own(work, mine, err);
     for (int i = 0; i < work->size && st == STATUS_OK; i++) {
-        struct part part = slot_part(work, i);
+        struct rows rows = piece_of(work, i, round);
+        struct part part = piece_part(work, i, rows);
+        unsigned char *target = NULL;
 
-        if (i == work->rank)
+        if (i == work->rank || !travels(rows, round))
             continue;
-        if (contiguous(work))
-            st = collective_receive_from(work, i, &part, work->recv->data + start_bytes(work, i), err);
-        else
-            st = collective_receive(work, i, &part, err);
+        if (rows.count == 1)
+            target = work->recv->data + slab_offset(&work->recv_slab, work->from.start[i], rows);
+        st = collective_receive_from(work, i, &part, target, err);
     }
     return st;
 }
 
 static enum status end(struct collective *work, int round, struct error *err)
 {
-    (void)round;
-    (void)err;
-    if (contiguous(work)) {
-        if (work->send != work->recv && work->send->bytes)
-            memcpy(work->recv->data + start_bytes(work, work->rank), work->send->data, work->send->bytes);
-        return STATUS_OK;
-    }
-    for (int i = 0, next = 0; i < work->size; i++) {
-        const unsigned char *packed = i == work->rank ? work->sends[0].payload : work->receives[next++].payload;
+    const struct layout *from = &work->from;
 
-        slab_unpack(&work->recv_slab, work->recv->data, work->from.start[i], layout_count(&work->from, i), packed);
+    (void)err;
+    if (work->send != work->recv)
+        slab_move(&work->recv_slab, work->recv->data, from->start[work->rank], &work->send_slab, work->send->data, 0,
+                  layout_count(from, work->rank), piece_of(work, work->rank, round));
+    for (int i = 0, next = 0; i < work->size; i++) {
+        struct rows rows = piece_of(work, i, round);
+
+        if (i == work->rank || !travels(rows, round))
+            continue;
+        if (rows.count > 1)
+            slab_unpack(&work->recv_slab, work->recv->data, from->start[i], layout_count(from, i), rows,
+                        work->receives[next].payload);
+        next++;
     }
     return STATUS_OK;
 }

@@ -40,7 +40,7 @@ static enum status start(struct collective *work, struct error *err)
 
     if (st == STATUS_OK)
         slab_pack(&work->send_slab, work->send->data, work->send == work->recv ? work->from.start[work->rank] : 0,
-                  layout_count(&work->from, work->rank), work->scratch);
+                  layout_count(&work->from, work->rank), slab_rows(&work->send_slab), work->scratch);
     return st;
 }
 
@@ -77,7 +77,8 @@ static void deliver(struct collective *work)
         int member = (work->rank + i) % work->size;
         uint64_t count = layout_count(&work->from, member);
 
-        slab_unpack(&work->recv_slab, work->recv->data, work->from.start[member], count, packed);
+        slab_unpack(&work->recv_slab, work->recv->data, work->from.start[member], count, slab_rows(&work->recv_slab),
+                    packed);
         packed += slab_bytes(&work->recv_slab, count);
     }
 }

@@ -38,7 +38,7 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     if (st != STATUS_OK)
         return st;
     slab_pack(first ? &work->send_slab : &work->recv_slab, first ? work->send->data : work->recv->data,
-              first ? 0 : work->from.start[member], mine.send_count, payload);
+              first ? 0 : work->from.start[member], mine.send_count, slab_rows(&work->recv_slab), payload);
     return collective_receive(work, before, &theirs, err);
 }
 
@@ -49,9 +49,9 @@ static enum status end(struct collective *work, int round, struct error *err)
     (void)err;
     if (!round)
         slab_unpack(&work->recv_slab, work->recv->data, work->from.start[work->rank],
-                    layout_count(&work->from, work->rank), work->sends[0].payload);
+                    layout_count(&work->from, work->rank), slab_rows(&work->recv_slab), work->sends[0].payload);
     slab_unpack(&work->recv_slab, work->recv->data, work->from.start[member], layout_count(&work->from, member),
-                work->receives[0].payload);
+                slab_rows(&work->recv_slab), work->receives[0].payload);
     return STATUS_OK;
 }
 

@@ -1,7 +1,7 @@
 /* Groups: what may be asked of them, checked before anything is posted, and which algorithm answers.
  *
  * With full checks small groups meet pair by pair in their first round, and larger ones go up one tree; an operation
- * whose own messages do not do that votes first. */
+ * whose own messages do not do that, or are too large to be kept until they have, votes first. */
 #include "comm/group.h"
 
 #include <inttypes.h>
@@ -178,7 +178,6 @@ static enum status prepare(struct group *group, enum operation operation, struct
     work->group = group;
     work->size = group->spec.size;
     work->rank = group->rank;
-    work->full = group->lane.session->options.checks == CHECKS_FULL;
     if (recv) {
         work->send = tensor_retain(send);
         work->recv = tensor_retain(recv);
@@ -236,11 +235,25 @@ static enum status submit(struct group *group, struct collective *work, enum sta
     return STATUS_OK;
 }
 
+static bool is_full(const struct collective *work)
+{
+    return work->completion.session->options.checks == CHECKS_FULL;
+}
+
 /* With full checks every operation begins with the same meeting: all pairs of a small group, the tree of a large one.
  * So members that were called with different operations hear of each other, whatever these are. */
 static const struct algorithm *vote_of(const struct collective *work)
 {
     return work->size <= DIRECT_MEMBERS ? &vote_direct : &vote_tree;
+}
+
+/* meets: the algorithm's own first messages are that meeting, and small enough to lie in staging memory until all have
+ * come.  Equal on all members that were called with the same. */
+static void plan_vote(struct collective *work, bool meets)
+{
+    work->folded = is_full(work) && meets;
+    if (is_full(work) && !meets)
+        work->vote = vote_of(work);
 }
 
 static bool equal_shapes(const struct shape *a, const struct shape *b)
@@ -356,9 +369,10 @@ static enum status plan_gather(struct group *group, struct collective *work, int
         say_counts(counts, work->size, work->counts);
     if (work->size <= DIRECT_MEMBERS) {
         work->algorithm = &gather_direct;
+        plan_vote(work, work->recv->bytes <= COLLECTIVE_PIECE_BYTES);
         return st;
     }
-    work->vote = work->full ? vote_of(work) : NULL;
+    plan_vote(work, false);
     work->algorithm = work->recv->bytes <= SMALL_GATHER_BYTES ? &gather_doubling : &gather_ring;
     return st;
 }
@@ -423,8 +437,7 @@ static enum status plan_alltoall(struct group *group, struct collective *work, i
         return st;
     work->shape.dim[axis] = 0;
     work->algorithm = work->size <= DIRECT_MEMBERS ? &alltoall_direct : &alltoall_pairwise;
-    if (work->size > DIRECT_MEMBERS && work->full)
-        work->vote = &vote_tree;
+    plan_vote(work, false);
     return STATUS_OK;
 }
 
@@ -451,7 +464,7 @@ enum status group_broadcast(struct group *group, struct tensor *tensor, int root
     if (st == STATUS_OK) {
         work->root = root;
         work->algorithm = work->size <= BROADCAST_MEMBERS ? &broadcast_direct : &broadcast_tree;
-        work->vote = work->size > BROADCAST_MEMBERS && work->full ? vote_of(work) : NULL;
+        plan_vote(work, work->size <= BROADCAST_MEMBERS && work->recv->bytes <= COLLECTIVE_PIECE_BYTES);
     }
     return submit(group, work, st, ret, err);
 }
@@ -462,7 +475,7 @@ enum status group_barrier(struct group *group, struct completion **ret, struct e
     enum status st = prepare(group, OPERATION_BARRIER, NULL, NULL, &work, err);
 
     if (st == STATUS_OK)
-        work->algorithm = work->full ? vote_of(work) : &agreement_dissemination;
+        work->algorithm = is_full(work) ? vote_of(work) : &agreement_dissemination;
     return submit(group, work, st, ret, err);
 }
 
@@ -473,7 +486,7 @@ enum status group_failure_agreement(struct group *group, uint32_t flags, struct 
 
     if (st == STATUS_OK) {
         work->flags = flags;
-        work->algorithm = work->full ? vote_of(work) : &agreement_dissemination;
+        work->algorithm = is_full(work) ? vote_of(work) : &agreement_dissemination;
     }
     return submit(group, work, st, ret, err);
 }

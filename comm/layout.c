@@ -3,8 +3,8 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "base/runs.h"
 #include "base/size.h"
 
 enum status layout_init(struct layout *layout, const uint64_t *counts, int size, struct error *err)
@@ -49,26 +49,64 @@ enum status slab_of(const struct shape *shape, enum dtype dtype, int axis, struc
     return STATUS_OK;
 }
 
-void slab_pack(const struct slab *slab, const unsigned char *tensor, uint64_t start, uint64_t count,
+static size_t rows_of_piece(const struct slab *slab, uint64_t count, size_t piece_bytes)
+{
+    size_t run = (size_t)count * slab->inner_bytes;
+    size_t rows = run ? piece_bytes / run : slab->outer;
+
+    return rows ? rows : 1;
+}
+
+struct rows slab_piece(const struct slab *slab, uint64_t count, size_t piece_bytes, int piece)
+{
+    size_t rows = rows_of_piece(slab, count, piece_bytes);
+    size_t whole = slab->outer / rows;
+    size_t at = (size_t)piece;
+
+    if (at < whole)
+        return (struct rows){at * rows, rows};
+    return at == whole ? (struct rows){at * rows, slab->outer - at * rows} : (struct rows){slab->outer, 0};
+}
+
+enum status slab_pieces(const struct slab *slab, uint64_t count, size_t piece_bytes, int *ret, struct error *err)
+{
+    size_t rows = rows_of_piece(slab, count, piece_bytes);
+    size_t pieces = slab->outer ? (slab->outer - 1) / rows + 1 : 1;
+
+    if (size_to_int(pieces, ret) != STATUS_OK)
+        return error_set(err, STATUS_OVERFLOW, "%zu pieces of %zu rows", pieces, rows);
+    return STATUS_OK;
+}
+
+static size_t stride_of(const struct slab *slab)
+{
+    return slab->extent * slab->inner_bytes;
+}
+
+void slab_pack(const struct slab *slab, const unsigned char *tensor, uint64_t start, uint64_t count, struct rows rows,
                unsigned char *packed)
 {
     size_t run = (size_t)count * slab->inner_bytes;
-    size_t stride = slab->extent * slab->inner_bytes;
 
-    if (!run)
-        return;
-    for (size_t i = 0; i < slab->outer; i++)
-        memcpy(packed + i * run, tensor + i * stride + (size_t)start * slab->inner_bytes, run);
+    if (run && rows.count)
+        runs_copy(packed, run, tensor + slab_offset(slab, start, rows), stride_of(slab), run, rows.count);
 }
 
-void slab_unpack(const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count,
+void slab_unpack(const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count, struct rows rows,
                  const unsigned char *packed)
 {
     size_t run = (size_t)count * slab->inner_bytes;
-    size_t stride = slab->extent * slab->inner_bytes;
 
-    if (!run)
-        return;
-    for (size_t i = 0; i < slab->outer; i++)
-        memcpy(tensor + i * stride + (size_t)start * slab->inner_bytes, packed + i * run, run);
+    if (run && rows.count)
+        runs_copy(tensor + slab_offset(slab, start, rows), stride_of(slab), packed, run, run, rows.count);
+}
+
+void slab_move(const struct slab *to_slab, unsigned char *to, uint64_t to_start, const struct slab *from_slab,
+               const unsigned char *from, uint64_t from_start, uint64_t count, struct rows rows)
+{
+    size_t run = (size_t)count * to_slab->inner_bytes;
+
+    if (run && rows.count)
+        runs_copy(to + slab_offset(to_slab, to_start, rows), stride_of(to_slab),
+                  from + slab_offset(from_slab, from_start, rows), stride_of(from_slab), run, rows.count);
 }

@@ -42,11 +42,36 @@ static inline size_t slab_bytes(const struct slab *slab, uint64_t count)
     return slab->outer * (size_t)count * slab->inner_bytes;
 }
 
-/* Copy count extents from start on out of (into) the tensor, from (to) contiguous memory.  Nothing is touched for
- * zero bytes, so that pointers may then be NULL. */
-void slab_pack(const struct slab *slab, const unsigned char *tensor, uint64_t start, uint64_t count,
+/* Runs next to each other in the outer direction. */
+struct rows {
+    size_t first;
+    size_t count;
+};
+
+static inline struct rows slab_rows(const struct slab *slab)
+{
+    return (struct rows){0, slab->outer};
+}
+
+/* What fills a piece of about piece_bytes: whole rows of count extents, at least one. */
+struct rows slab_piece(const struct slab *slab, uint64_t count, size_t piece_bytes, int piece);
+/* How many pieces there are, at least one.  STATUS_OVERFLOW: more than an int holds. */
+enum status slab_pieces(const struct slab *slab, uint64_t count, size_t piece_bytes, int *ret, struct error *err);
+
+/* Copy count extents of these rows from start on out of (into) the tensor, from (to) contiguous memory.  Nothing is
+ * touched for zero bytes, so that pointers may then be NULL. */
+void slab_pack(const struct slab *slab, const unsigned char *tensor, uint64_t start, uint64_t count, struct rows rows,
                unsigned char *packed);
-void slab_unpack(const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count,
+void slab_unpack(const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count, struct rows rows,
                  const unsigned char *packed);
+/* The same from one tensor into another, whose slabs differ in their extents alone. */
+void slab_move(const struct slab *to_slab, unsigned char *to, uint64_t to_start, const struct slab *from_slab,
+               const unsigned char *from, uint64_t from_start, uint64_t count, struct rows rows);
+
+/* Where the part from start on begins in the first of the rows. */
+static inline size_t slab_offset(const struct slab *slab, uint64_t start, struct rows rows)
+{
+    return (rows.first * slab->extent + (size_t)start) * slab->inner_bytes;
+}
 
 #endif

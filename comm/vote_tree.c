@@ -12,11 +12,6 @@
 #include "comm/alltoall.h"
 #include "comm/member_tree.h"
 
-static bool has_rows(const struct collective *work)
-{
-    return work->completion.operation == OPERATION_VARIABLE_ALL_TO_ALL;
-}
-
 /* What goes up from a right half of this many members, or down. */
 static struct part vote_part(const struct collective *work, bool up, int members)
 {
@@ -24,7 +19,7 @@ static struct part vote_part(const struct collective *work, bool up, int members
 
     if (work->completion.operation == OPERATION_FAILURE_AGREEMENT)
         part.bytes = 4;
-    else if (up && has_rows(work))
+    else if (up && alltoall_has_rows(work))
         part.bytes = alltoall_row_bytes(work) * (size_t)members;
     return part;
 }
@@ -34,7 +29,7 @@ static enum status start(struct collective *work, struct error *err)
 {
     enum status st;
 
-    if (!has_rows(work))
+    if (!alltoall_has_rows(work))
         return STATUS_OK;
     st = collective_scratch(work, alltoall_row_bytes(work) * (size_t)(work->size - work->rank), err);
     if (st == STATUS_OK)
@@ -64,7 +59,7 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     st = collective_send(work, &place.other, 1, &part, &payload, err);
     if (st != STATUS_OK || !part.bytes)
         return st;
-    if (has_rows(work))
+    if (alltoall_has_rows(work))
         memcpy(payload, work->scratch, part.bytes);
     else
         put_u32(payload, work->flags);
@@ -77,12 +72,12 @@ static enum status end(struct collective *work, int round, struct error *err)
     const struct framed_receive *came = work->receive_count ? &work->receives[0] : NULL;
     struct tree_place place = tree_round(work->size, work->rank, round);
 
-    if (came && came->payload_bytes && has_rows(work))
+    if (came && came->payload_bytes && alltoall_has_rows(work))
         memcpy((unsigned char *)work->scratch + alltoall_row_bytes(work) * (size_t)(place.other - work->rank),
                came->payload, came->payload_bytes);
     else if (came && came->payload_bytes)
         work->flags &= get_u32(came->payload);
-    if (has_rows(work) && round == depth - 1 && work->rank == 0)
+    if (alltoall_has_rows(work) && round == depth - 1 && work->rank == 0)
         return alltoall_check_matrix(work, work->scratch, err);
     return STATUS_OK;
 }

@@ -88,10 +88,10 @@ START_TEST(parts_far_behind_are_copied_where_they_lie)
         for (size_t k = 0; k < 10; k++)
             tensor[o * row + (TWO_31 + 7) * 2 + k] = (unsigned char)(100 * o + k + 1);
     }
-    slab_pack(&slab, tensor, TWO_31 + 7, 5, packed);
+    slab_pack(&slab, tensor, TWO_31 + 7, 5, slab_rows(&slab), packed);
     for (size_t k = 0; k < sizeof packed; k++)
         ck_assert_uint_eq(packed[k], 100 * (k / 10) + k % 10 + 1);
-    slab_unpack(&slab, other, TWO_31 + 59, 5, packed);
+    slab_unpack(&slab, other, TWO_31 + 59, 5, slab_rows(&slab), packed);
     for (size_t o = 0; o < 3; o++)
         ck_assert_mem_eq(other + o * row + (TWO_31 + 59) * 2, packed + 10 * o, 10);
     ck_assert_uint_eq(other[(TWO_31 + 58) * 2 + 1], 0);
@@ -101,11 +101,59 @@ START_TEST(parts_far_behind_are_copied_where_they_lie)
 }
 END_TEST
 
+/* Whole rows, as many as fit but at least one, each in one piece; counts that leave a shorter last one. */
+START_TEST(pieces_hold_every_row_once)
+{
+    static const struct {
+        struct shape shape;
+        uint64_t count;
+        int pieces;
+        size_t first_rows;
+    } cases[] = {{{3, {10, 9, 3}}, 2, 1, 10},     {{3, {11, 9, 3}}, 2, 2, 10},    {{3, {31, 9, 3}}, 3, 6, 6},
+                 {{3, {7, 9, 3}}, 9, 4, 2},       {{3, {5, 100, 1}}, 61, 5, 1},   {{3, {5, 100, 1}}, 60, 5, 1},
+                 {{3, {1, 1000, 1}}, 1000, 1, 1}, {{3, {3, 1000, 1}}, 999, 3, 1}, {{3, {40, 9, 3}}, 0, 1, 40},
+                 {{3, {0, 9, 3}}, 2, 1, 0}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct slab slab = {0};
+        size_t next = 0;
+        int pieces = 0;
+
+        ck_assert_int_eq(slab_of(&cases[i].shape, DTYPE_U8, 1, &slab, NULL), STATUS_OK);
+        ck_assert_int_eq(slab_pieces(&slab, cases[i].count, 60, &pieces, NULL), STATUS_OK);
+        ck_assert_int_eq(pieces, cases[i].pieces);
+        ck_assert_uint_eq(slab_piece(&slab, cases[i].count, 60, 0).count, cases[i].first_rows);
+        for (int k = 0; k < pieces; k++) {
+            struct rows rows = slab_piece(&slab, cases[i].count, 60, k);
+
+            ck_assert_uint_eq(rows.first, next);
+            next += rows.count;
+        }
+        ck_assert_uint_eq(next, cases[i].shape.dim[0]);
+        ck_assert_uint_eq(slab_piece(&slab, cases[i].count, 60, pieces).count, 0);
+        ck_assert_uint_eq(slab_piece(&slab, cases[i].count, 60, pieces + 7).count, 0);
+    }
+}
+END_TEST
+
+START_TEST(more_pieces_than_an_int_counts_are_refused)
+{
+    struct slab slab = {.outer = (size_t)TWO_31, .extent = 64, .inner_bytes = 1};
+    struct error err = {0};
+    int pieces = 0;
+
+    ck_assert_int_eq(slab_pieces(&slab, 61, 60, &pieces, &err), STATUS_OVERFLOW);
+    ck_assert_str_eq(err.text, "2147483648 pieces of 1 rows");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("layout");
     TCase *all = tcase_create("all");
 
+    tcase_add_test(all, pieces_hold_every_row_once);
+    tcase_add_test(all, more_pieces_than_an_int_counts_are_refused);
     tcase_add_test(all, offsets_go_past_two_to_the_31);
     tcase_add_test(all, counts_whose_sum_overflows_are_refused);
     tcase_add_test(all, slabs_of_any_size_are_measured_or_refused);

@@ -1,0 +1,73 @@
+/* A call of memcpy for each run costs as much as copying a hundred bytes: runs of the usual short lengths are copied by
+ * loops in which the compiler knows the length, and those that lie together at once. */
+#include "base/runs.h"
+
+#include <string.h>
+
+enum { BLOCK = 16, SHORT_BYTES = 512 };
+
+/* Inlined with a run that is a constant. */
+static inline __attribute__((always_inline)) void copy_fixed(unsigned char *restrict to, size_t to_stride,
+                                                             const unsigned char *restrict from, size_t from_stride,
+                                                             size_t run, size_t rows)
+{
+    for (size_t i = 0; i < rows; i++)
+        memcpy(to + i * to_stride, from + i * from_stride, run);
+}
+
+/* run is at least a block: the last one overlaps the one before it. */
+static void copy_blocks(unsigned char *restrict to, size_t to_stride, const unsigned char *restrict from,
+                        size_t from_stride, size_t run, size_t rows)
+{
+    for (size_t i = 0; i < rows; i++) {
+        unsigned char *out = to + i * to_stride;
+        const unsigned char *in = from + i * from_stride;
+
+        for (size_t at = 0; at + BLOCK < run; at += BLOCK)
+            memcpy(out + at, in + at, BLOCK);
+        memcpy(out + run - BLOCK, in + run - BLOCK, BLOCK);
+    }
+}
+
+static void copy_any(unsigned char *to, size_t to_stride, const unsigned char *from, size_t from_stride, size_t run,
+                     size_t rows)
+{
+    for (size_t i = 0; i < rows; i++)
+        memcpy(to + i * to_stride, from + i * from_stride, run);
+}
+
+void runs_copy(void *to, size_t to_stride, const void *from, size_t from_stride, size_t run, size_t rows)
+{
+    if (!run || !rows)
+        return;
+    if ((run == to_stride && run == from_stride) || rows == 1) {
+        memcpy(to, from, run * rows);
+        return;
+    }
+    switch (run) {
+    case 2:
+        copy_fixed(to, to_stride, from, from_stride, 2, rows);
+        break;
+    case 4:
+        copy_fixed(to, to_stride, from, from_stride, 4, rows);
+        break;
+    case 8:
+        copy_fixed(to, to_stride, from, from_stride, 8, rows);
+        break;
+    case 16:
+        copy_fixed(to, to_stride, from, from_stride, 16, rows);
+        break;
+    case 32:
+        copy_fixed(to, to_stride, from, from_stride, 32, rows);
+        break;
+    case 64:
+        copy_fixed(to, to_stride, from, from_stride, 64, rows);
+        break;
+    default:
+        if (run >= BLOCK && run <= SHORT_BYTES)
+            copy_blocks(to, to_stride, from, from_stride, run, rows);
+        else
+            copy_any(to, to_stride, from, from_stride, run, rows);
+        break;
+    }
+}

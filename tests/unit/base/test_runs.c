@@ -1,0 +1,56 @@
+/* Strided copies of every short length, against a loop over bytes. */
+#include <check.h>
+#include <string.h>
+
+#include "base/runs.h"
+
+enum { MOST = 700, ROWS = 5, GAP = 3, ROOM = ROWS * (MOST + GAP) + 2 };
+
+static unsigned char from[ROOM];
+static unsigned char to[ROOM];
+static unsigned char expected[ROOM];
+
+static void try_run(size_t run, size_t to_stride, size_t from_stride, size_t rows)
+{
+    memset(to, 0xee, sizeof to);
+    memset(expected, 0xee, sizeof expected);
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t k = 0; k < run; k++)
+            expected[1 + i * to_stride + k] = from[1 + i * from_stride + k];
+    }
+    runs_copy(to + 1, to_stride, from + 1, from_stride, run, rows);
+    ck_assert_msg(!memcmp(to, expected, sizeof to), "%zu runs of %zu bytes, %zu and %zu apart", rows, run, to_stride,
+                  from_stride);
+}
+
+START_TEST(runs_of_every_length_are_copied_and_nothing_else)
+{
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (unsigned char)(i * 7 + (i >> 8) * 5 + 1);
+    for (size_t run = 0; run <= MOST; run++) {
+        for (size_t rows = 0; rows <= ROWS; rows++) {
+            try_run(run, run, run, rows);
+            try_run(run, run + GAP, run, rows);
+            try_run(run, run, run + GAP, rows);
+            try_run(run, run + GAP, run + 1, rows);
+        }
+    }
+    runs_copy(NULL, 4, NULL, 4, 0, 3);
+    runs_copy(NULL, 4, NULL, 4, 4, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("runs");
+    TCase *all = tcase_create("all");
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    tcase_add_test(all, runs_of_every_length_are_copied_and_nothing_else);
+    suite_add_tcase(suite, all);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
