@@ -156,9 +156,11 @@ static struct mailbox *share(MPI_Comm host, int count, int rank, int size)
     struct mailbox *mailbox = calloc(1, sizeof *mailbox);
     struct notice *notices = calloc((size_t)count, sizeof *notices);
     char *flags = calloc(2 * (size_t)count, 1);
-    int ready = 0;
-    int all = 0;
+    bool ready = false;
+    bool open = false;
     int fd = -1;
+    int own = 0;
+    int all = 0;
 
     if (mailbox) {
         mailbox->size = size;
@@ -167,17 +169,16 @@ static struct mailbox *share(MPI_Comm host, int count, int rank, int size)
         mailbox->reaches = calloc((size_t)size, sizeof *mailbox->reaches);
     }
     ready = mailbox && notices && flags && mailbox->boxes && mailbox->reaches;
-    if (MPI_Allreduce(&ready, &all, 1, MPI_INT, MPI_MIN, host) != MPI_SUCCESS)
-        all = 0;
-    if (all) {
+    own = ready;
+    if (MPI_Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, host) == MPI_SUCCESS && ready && all) {
         fd = create_box(mailbox);
-        all = introduce(mailbox, host, count, fd, notices, flags, flags + count);
+        open = introduce(mailbox, host, count, fd, notices, flags, flags + count);
     }
     if (fd >= 0)
         (void)close(fd);
     free(flags);
     free(notices);
-    if (all)
+    if (open)
         return mailbox;
     mailbox_close(mailbox);
     return NULL;
