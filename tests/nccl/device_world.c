@@ -32,6 +32,8 @@ enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, 
     st = ret->devices->count(&count, err);
     if (st == STATUS_OK)
         st = ret->devices->open(ret->rank % count, &ret->device, err);
+    if (st == STATUS_OK)
+        st = ret->devices->fork(ret->device, &ret->own, err);
     if (st != STATUS_OK)
         return st;
     options.memory = ret->memory = ret->device->memory;
@@ -44,6 +46,12 @@ enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, 
 void device_world_close(struct device_world *world, bool clean)
 {
     world->ops->close(world->transport, clean);
+    device_world_end(world);
+}
+
+void device_world_end(struct device_world *world)
+{
+    world->devices->join(world->device, world->own);
     world->devices->close(world->device);
 }
 
@@ -74,12 +82,12 @@ void device_free(const struct device_world *world, unsigned char *room)
 
 void device_put(const struct device_world *world, unsigned char *to, const void *from, size_t bytes)
 {
-    CHECK(world->memory->ops->copy(world->memory, to, from, bytes, NULL) == STATUS_OK);
-    settle(world->memory);
+    CHECK(world->own->ops->copy(world->own, to, from, bytes, NULL) == STATUS_OK);
+    settle(world->own);
 }
 
 void device_get(const struct device_world *world, void *to, const unsigned char *from, size_t bytes)
 {
-    CHECK(world->memory->ops->copy(world->memory, to, from, bytes, NULL) == STATUS_OK);
-    settle(world->memory);
+    CHECK(world->own->ops->copy(world->own, to, from, bytes, NULL) == STATUS_OK);
+    settle(world->own);
 }

@@ -9,6 +9,7 @@ struct device_world {
     const struct device_ops *devices;
     struct device *device;
     struct memory *memory; /* the device's */
+    struct memory *own;    /* a queue of the test's own: the other is the session's, from its threads, too */
     const struct transport_ops *ops;
     struct transport *transport;
     int rank;
@@ -20,6 +21,8 @@ struct device_world {
 enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, struct device_world *ret,
                               struct error *err);
 void device_world_close(struct device_world *world, bool clean);
+/* The device alone: the session has closed the transport. */
+void device_world_end(struct device_world *world);
 
 /* Device memory with TENSOR_HEADROOM bytes in front of what is returned; NULL: there is none.  Aborts on an error of
  * the memory, like the functions below: they belong to a test, not to what is tested. */
