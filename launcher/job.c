@@ -25,6 +25,7 @@
 #include "runtime/compute.h"
 #include "runtime/facts.h"
 #include "runtime/generate.h"
+#include "runtime/shuttle.h"
 #include "runtime/tokenizer.h"
 #include "runtime/weights.h"
 #include "runtime/wishes.h"
@@ -347,6 +348,7 @@ static enum status open_session(struct job *job, struct error *err)
     enum status st;
 
     wishes_session(job->topology, &options);
+    wire_session(&job->wire, &options);
     st = session_create(job->wire.ops, job->wire.transport, &options, &job->session, err);
     if (st == STATUS_OK)
         job->wire.transport = NULL;
@@ -459,6 +461,7 @@ static void release(struct job *job)
     weights_unload(job->weights);
     if (job->compute)
         cpu_compute.close(job->compute);
+    shuttle_destroy(job->shuttle);
     wire_end(&job->wire);
     prompts_done(&job->prompts);
     tokenizer_close(job->tokenizer);

@@ -12,6 +12,7 @@
 #include "launcher/summary.h"
 #include "runtime/compute.h"
 #include "runtime/generate.h"
+#include "runtime/shuttle.h"
 #include "runtime/weights.h"
 #include "topology/topology.h"
 
@@ -76,6 +77,17 @@ static enum status load(struct job *job, struct error *err)
     return st;
 }
 
+/* Where tensors travel in a device's memory. */
+static enum status create_shuttle(struct job *job, struct error *err)
+{
+    const struct device *device = job->wire.device;
+
+    if (!device)
+        return STATUS_OK;
+    return shuttle_create(job->session, device->memory, device->pinned, job->topology->communication.timeout_ns.value,
+                          &job->shuttle, err);
+}
+
 /* No more of the best logits than there are. */
 static uint32_t top_logits(const struct job *job)
 {
@@ -105,6 +117,7 @@ static struct generate_options generation_options(const struct job *job)
         .plan = job->plan,
         .rank = &job->rank,
         .session = job->session,
+        .shuttle = job->shuttle,
         .weights = job->weights,
         .ops = &cpu_compute,
         .compute = job->compute,
@@ -180,6 +193,8 @@ enum status job_generate(struct job *job, struct error *err)
     struct generate_stats stats = {0};
     enum status st = load(job, err);
 
+    if (st == STATUS_OK)
+        st = create_shuttle(job, err);
     if (st == STATUS_OK)
         st = create_printer(job, err);
     if (st != STATUS_OK)

@@ -19,6 +19,7 @@ struct checkpoint;
 struct compute;
 struct generation;
 struct printer;
+struct shuttle;
 struct tokenizer;
 struct topology;
 struct watchdog;
@@ -53,6 +54,7 @@ struct job {
     int threads;
     struct weights *weights;
     uint64_t load_ns;
+    struct shuttle *shuttle; /* to the device of the wire; NULL: none */
     struct generation *generation;
     struct printer *printer;
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/route.h"
+#include "runtime/shuttle.h"
 #include "runtime/wait.h"
 
 enum status outbox_add(struct outbox *outbox, struct completion *completion, uint64_t *wait_ns, struct error *err)
@@ -68,6 +69,63 @@ enum status boundary_expect_wave(struct boundary *boundary, uint64_t step, struc
     return route_receive(boundary->forward_in, shapes, describe_wave, boundary, step, &boundary->next_wave, err);
 }
 
+enum status boundary_use_device(struct boundary *boundary, struct shuttle *shuttle, struct error *err)
+{
+    const struct shape shape = {2, {boundary->limits.rows, boundary->hidden_size}};
+    enum status st = STATUS_OK;
+
+    boundary->shuttle = shuttle;
+    if (boundary->forward_in)
+        st = shuttle_tensor_here(shuttle, DTYPE_F32, &shape, &boundary->arrived, err);
+    for (int i = 0; i < LEAVING_ROWS && boundary->forward_out && st == STATUS_OK; i++)
+        st = shuttle_tensor_here(shuttle, DTYPE_F32, &shape, &boundary->leaving[i].rows, err);
+    return st;
+}
+
+void boundary_done(struct boundary *boundary)
+{
+    tensor_release(boundary->arrived);
+    for (int i = 0; i < LEAVING_ROWS; i++) {
+        transfer_release(boundary->leaving[i].transfer);
+        tensor_release(boundary->leaving[i].rows);
+    }
+}
+
+/* The rows of a bundle that was taken, where the host can read them. */
+static enum status read_rows(struct boundary *boundary, struct tensor *rows, const float **ret, struct error *err)
+{
+    enum status st = STATUS_OK;
+
+    if (boundary->shuttle) {
+        st = tensor_reshape(boundary->arrived, DTYPE_F32, &rows->shape, err);
+        if (st == STATUS_OK)
+            st = shuttle_demote(boundary->shuttle, rows, boundary->arrived, &boundary->wait_ns, err);
+        rows = boundary->arrived;
+    }
+    *ret = (const float *)(const void *)rows->data;
+    return st;
+}
+
+/* hidden into the rows of a bundle; to a device it is on its way when this returns. */
+static enum status write_rows(struct boundary *boundary, const float *hidden, struct tensor *rows, struct error *err)
+{
+    struct leaving *leaving = &boundary->leaving[boundary->next_leaving];
+    enum status st;
+
+    if (!boundary->shuttle) {
+        memcpy(rows->data, hidden, rows->bytes);
+        return STATUS_OK;
+    }
+    boundary->next_leaving = (boundary->next_leaving + 1) % LEAVING_ROWS;
+    st = shuttle_settle(boundary->shuttle, &leaving->transfer, &boundary->wait_ns, err);
+    if (st == STATUS_OK)
+        st = tensor_reshape(leaving->rows, DTYPE_F32, &rows->shape, err);
+    if (st != STATUS_OK)
+        return st;
+    memcpy(leaving->rows->data, hidden, rows->bytes);
+    return shuttle_promote(boundary->shuttle, leaving->rows, rows, &leaving->transfer, err);
+}
+
 enum status boundary_take_wave(struct boundary *boundary, uint64_t step, struct wave *wave, struct bundle **ret_bundle,
                                const float **ret_hidden, struct error *err)
 {
@@ -84,12 +142,13 @@ enum status boundary_take_wave(struct boundary *boundary, uint64_t step, struct 
     completion_release(boundary->next_wave);
     boundary->next_wave = NULL;
     st = wave_read(bundle->tensor[0], &boundary->limits, wave, err);
+    if (st == STATUS_OK)
+        st = read_rows(boundary, bundle->tensor[1], ret_hidden, err);
     if (st != STATUS_OK) {
         route_return(boundary->forward_in, bundle);
         return st;
     }
     *ret_bundle = bundle;
-    *ret_hidden = (const float *)(const void *)bundle->tensor[1]->data;
     return STATUS_OK;
 }
 
@@ -134,12 +193,13 @@ enum status boundary_send_wave(struct boundary *boundary, uint64_t step, const s
     st = tensor_reshape(bundle->tensor[0], DTYPE_U32, &description, err);
     if (st == STATUS_OK)
         st = tensor_reshape(bundle->tensor[1], DTYPE_F32, &rows, err);
+    if (st == STATUS_OK)
+        st = write_rows(boundary, hidden, bundle->tensor[1], err);
     if (st != STATUS_OK) {
         route_return(boundary->forward_out, bundle);
         return st;
     }
     wave_write(wave, bundle->tensor[0]);
-    memcpy(bundle->tensor[1]->data, hidden, bundle->tensor[1]->bytes);
     return post(boundary, boundary->forward_out, bundle, step, err);
 }
 

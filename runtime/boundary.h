@@ -15,6 +15,9 @@
 struct bundle;
 struct completion;
 struct route;
+struct shuttle;
+struct tensor;
+struct transfer;
 
 enum { OUTBOX_SIZE = 64 };
 
@@ -23,6 +26,14 @@ struct outbox {
     struct completion *pending[OUTBOX_SIZE];
     int count;
 };
+
+/* Rows of the host on their way into a bundle that lies in a device's memory. */
+struct leaving {
+    struct tensor *rows;
+    struct transfer *transfer; /* NULL: over */
+};
+
+enum { LEAVING_ROWS = 2 }; /* one is filled while the other is copied */
 
 struct boundary {
     struct route *forward_in; /* each NULL where this stage has none; borrowed from the session */
@@ -34,7 +45,17 @@ struct boundary {
     struct completion *next_wave; /* posted ahead; NULL: none */
     struct outbox sent;
     uint64_t wait_ns;
+
+    struct shuttle *shuttle; /* NULL: bundles lie in host memory; then the rest is unused */
+    struct tensor *arrived;  /* the host's copy of the rows that were taken last */
+    struct leaving leaving[LEAVING_ROWS];
+    unsigned next_leaving;
 };
+
+/* Bundles' rows lie in the shuttle's device (borrowed until boundary_done).  STATUS_NOMEM, STATUS_OVERFLOW. */
+enum status boundary_use_device(struct boundary *boundary, struct shuttle *shuttle, struct error *err);
+/* Release what boundary_use_device has made, after boundary_finish. */
+void boundary_done(struct boundary *boundary);
 
 /* Post the receipt of the next wave of step, if none is posted.  Does not block. */
 enum status boundary_expect_wave(struct boundary *boundary, uint64_t step, struct error *err);

@@ -193,6 +193,8 @@ enum status generation_create(const struct generate_options *options, struct gen
              ? create_tokens(g, err)
              : error_set(err, STATUS_INVALID, "the %u best of %" PRIu64 " logits, at most %d", options->top,
                          options->plan->model->vocab_size, RESULTS_MAX_TOP);
+    if (st == STATUS_OK && options->shuttle)
+        st = boundary_use_device(&g->boundary, options->shuttle, err);
     if (st == STATUS_OK)
         st = create_stage(g, slots, err);
     if (st == STATUS_OK)
@@ -214,6 +216,7 @@ void generation_destroy(struct generation *g)
 {
     if (!g)
         return;
+    boundary_done(&g->boundary);
     stage_destroy(g->stage);
     schedule_destroy(g->schedule);
     picker_destroy(g->picker);

@@ -26,12 +26,14 @@ struct plan;
 struct prompts;
 struct rank_plan;
 struct session;
+struct shuttle;
 struct weights;
 
 struct generate_options {
     const struct plan *plan; /* borrowed until generation_destroy, as all of these */
     const struct rank_plan *rank;
     struct session *session;
+    struct shuttle *shuttle; /* to the session's memory, where tensors travel; NULL: in host memory */
     const struct weights *weights;
     const struct compute_ops *ops;
     struct compute *compute;

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "base/tensor.h"
 #include "comm/group.h"
 #include "runtime/compute.h"
+#include "runtime/mirror.h"
 #include "runtime/wait.h"
 
 struct piece_sum {
@@ -25,8 +25,8 @@ struct piece_sum {
     uint32_t *root_pieces;  /* [root_count] how many it covers */
     uint32_t *first_root;   /* [parts + 1] a rank's roots */
     bool tree_of_ranks;     /* the group's all-reduce has this tree's order */
-    struct tensor *partial; /* [mine.count * max_rows, cols] */
-    struct tensor *gathered; /* [root_count * max_rows, cols] */
+    struct mirror partial;  /* [mine.count * max_rows, cols] */
+    struct mirror gathered; /* [root_count * max_rows, cols] */
     uint64_t *counts;       /* [parts] rows gathered from each rank */
 };
 
@@ -64,23 +64,25 @@ static bool matches_ranks(const struct piece_sum *sum, uint32_t lo, uint32_t hi,
            matches_ranks(sum, middle(lo, hi), hi, middle(first, last), last);
 }
 
-static enum status allocate(struct piece_sum *sum, size_t max_rows, struct error *err)
+/* Nothing travels where there is one rank. */
+static enum status allocate(struct piece_sum *sum, struct shuttle *shuttle, size_t max_rows, struct error *err)
 {
     struct shape shape = {2, {0, sum->cols}};
     enum status st;
 
     if (size_mul(sum->mine.count, max_rows, &shape.dim[0]) != STATUS_OK)
         return error_set(err, STATUS_OVERFLOW, "%u pieces of %zu rows", sum->pieces, max_rows);
-    st = tensor_create(DTYPE_F32, &shape, &sum->partial, err);
+    st = mirror_init(sum->parts == 1 ? NULL : shuttle, DTYPE_F32, &shape, &sum->partial, err);
     if (st != STATUS_OK || sum->parts == 1 || sum->tree_of_ranks)
         return st;
     if (size_mul(sum->first_root[sum->parts], max_rows, &shape.dim[0]) != STATUS_OK)
         return error_set(err, STATUS_OVERFLOW, "%u pieces of %zu rows", sum->pieces, max_rows);
-    return tensor_create(DTYPE_F32, &shape, &sum->gathered, err);
+    return mirror_init(shuttle, DTYPE_F32, &shape, &sum->gathered, err);
 }
 
-enum status piece_sum_create(uint32_t pieces, uint32_t parts, uint32_t part, struct group *group, size_t max_rows,
-                             size_t cols, struct piece_sum **ret, struct error *err)
+enum status piece_sum_create(uint32_t pieces, uint32_t parts, uint32_t part, struct group *group,
+                             struct shuttle *shuttle, size_t max_rows, size_t cols, struct piece_sum **ret,
+                             struct error *err)
 {
     struct piece_sum *sum = calloc(1, sizeof *sum);
     uint32_t roots = 0;
@@ -104,7 +106,7 @@ enum status piece_sum_create(uint32_t pieces, uint32_t parts, uint32_t part, str
         sum->first_root[p + 1] = roots;
     }
     sum->tree_of_ranks = matches_ranks(sum, 0, pieces, 0, parts);
-    st = allocate(sum, max_rows, err);
+    st = allocate(sum, shuttle, max_rows, err);
     if (st != STATUS_OK) {
         piece_sum_destroy(sum);
         return st;
@@ -117,8 +119,8 @@ void piece_sum_destroy(struct piece_sum *sum)
 {
     if (!sum)
         return;
-    tensor_release(sum->partial);
-    tensor_release(sum->gathered);
+    mirror_done(&sum->partial);
+    mirror_done(&sum->gathered);
     free(sum->root_start);
     free(sum->root_pieces);
     free(sum->first_root);
@@ -128,7 +130,7 @@ void piece_sum_destroy(struct piece_sum *sum)
 
 float *piece_sum_partial(struct piece_sum *sum, uint32_t i, size_t rows)
 {
-    return (float *)(void *)sum->partial->data + (size_t)i * rows * sum->cols;
+    return (float *)(void *)sum->partial.here->data + (size_t)i * rows * sum->cols;
 }
 
 /* A view of the adding: leaves lie dense behind each other, each rows x cols. */
@@ -179,10 +181,10 @@ static void add_own(struct piece_sum *sum, struct adding *adding)
     uint32_t first = sum->first_root[sum->part];
     size_t bytes = adding->rows * adding->cols * sizeof(float);
 
-    adding->leaves = (float *)(void *)sum->partial->data;
+    adding->leaves = (float *)(void *)sum->partial.here->data;
     for (uint32_t r = first; r < sum->first_root[sum->part + 1]; r++) {
-        float *root = add_pieces(adding, (uint32_t)sum->mine.start, sum->root_start[r],
-                                 sum->root_start[r] + sum->root_pieces[r]);
+        float *root =
+            add_pieces(adding, (uint32_t)sum->mine.start, sum->root_start[r], sum->root_start[r] + sum->root_pieces[r]);
 
         if (root != leaf(adding, r - first))
             memcpy(leaf(adding, r - first), root, bytes);
@@ -192,12 +194,17 @@ static void add_own(struct piece_sum *sum, struct adding *adding)
 static enum status sum_ranks(struct piece_sum *sum, size_t rows, uint64_t *wait_ns, struct error *err)
 {
     struct shape shape = {2, {rows, sum->cols}};
+    struct mirror *partial = &sum->partial;
     struct completion *completion = NULL;
-    enum status st = tensor_reshape(sum->partial, DTYPE_F32, &shape, err);
+    enum status st = mirror_reshape(partial, DTYPE_F32, &shape, err);
 
     if (st == STATUS_OK)
-        st = group_all_reduce_sum(sum->group, sum->partial, sum->partial, &completion, err);
-    return st == STATUS_OK ? wait_and_release(completion, wait_ns, err) : st;
+        st = mirror_promote(partial, wait_ns, err);
+    if (st == STATUS_OK)
+        st = group_all_reduce_sum(sum->group, partial->there, partial->there, &completion, err);
+    if (st == STATUS_OK)
+        st = wait_and_release(completion, wait_ns, err);
+    return st == STATUS_OK ? mirror_demote(partial, wait_ns, err) : st;
 }
 
 static enum status gather_roots(struct piece_sum *sum, size_t rows, uint64_t *wait_ns, struct error *err)
@@ -210,12 +217,17 @@ static enum status gather_roots(struct piece_sum *sum, size_t rows, uint64_t *wa
     for (uint32_t p = 0; p < sum->parts; p++)
         sum->counts[p] = (sum->first_root[p + 1] - sum->first_root[p]) * rows;
     send.dim[0] = sum->counts[sum->part];
-    st = tensor_reshape(sum->partial, DTYPE_F32, &send, err);
+    st = mirror_reshape(&sum->partial, DTYPE_F32, &send, err);
     if (st == STATUS_OK)
-        st = tensor_reshape(sum->gathered, DTYPE_F32, &recv, err);
+        st = mirror_reshape(&sum->gathered, DTYPE_F32, &recv, err);
     if (st == STATUS_OK)
-        st = group_all_gather_uneven(sum->group, sum->partial, sum->gathered, 0, sum->counts, &completion, err);
-    return st == STATUS_OK ? wait_and_release(completion, wait_ns, err) : st;
+        st = mirror_promote(&sum->partial, wait_ns, err);
+    if (st == STATUS_OK)
+        st = group_all_gather_uneven(sum->group, sum->partial.there, sum->gathered.there, 0, sum->counts, &completion,
+                                     err);
+    if (st == STATUS_OK)
+        st = wait_and_release(completion, wait_ns, err);
+    return st == STATUS_OK ? mirror_demote(&sum->gathered, wait_ns, err) : st;
 }
 
 enum status piece_sum_run(struct piece_sum *sum, const struct compute_ops *ops, struct compute *compute, size_t rows,
@@ -234,7 +246,7 @@ enum status piece_sum_run(struct piece_sum *sum, const struct compute_ops *ops, 
     st = gather_roots(sum, rows, wait_ns, err);
     if (st != STATUS_OK)
         return st;
-    adding.leaves = (float *)(void *)sum->gathered->data;
+    adding.leaves = (float *)(void *)sum->gathered.here->data;
     *ret = add_roots(sum, &adding, 0, sum->pieces, &root);
     return STATUS_OK;
 }

@@ -14,13 +14,15 @@
 struct compute;
 struct compute_ops;
 struct group;
-struct tensor;
+struct shuttle;
 struct piece_sum;
 
 /* pieces over parts ranks, this one being number part.  group: NULL when parts is 1 (borrowed).  Tensors hold
- * max_rows x cols of f32.  STATUS_NOMEM, STATUS_OVERFLOW. */
-enum status piece_sum_create(uint32_t pieces, uint32_t parts, uint32_t part, struct group *group, size_t max_rows,
-                             size_t cols, struct piece_sum **ret, struct error *err);
+ * max_rows x cols of f32; between ranks they travel where the shuttle leads (borrowed; NULL: host memory).
+ * STATUS_NOMEM, STATUS_OVERFLOW. */
+enum status piece_sum_create(uint32_t pieces, uint32_t parts, uint32_t part, struct group *group,
+                             struct shuttle *shuttle, size_t max_rows, size_t cols, struct piece_sum **ret,
+                             struct error *err);
 void piece_sum_destroy(struct piece_sum *sum);
 
 /* Where the product of this rank's i-th piece goes: dense [rows, cols]. */

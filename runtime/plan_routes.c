@@ -74,8 +74,11 @@ static void workload_bundles(const struct plan *plan, struct route_spec *forward
     tensor[5] = (struct tensor_spec){"digests", DTYPE_U64, 1, {tied(extent + 2, 0)}};
     tensor[6] = (struct tensor_spec){"top_ids", DTYPE_U32, 2, {tied(extent + 2, 0), tied(extent + 2, 1)}};
     tensor[7] = (struct tensor_spec){"top_logits", DTYPE_F32, 2, {tied(extent + 2, 0), tied(extent + 2, 1)}};
-    *forward = (struct route_spec){
-        .tensors = tensor, .tensor_count = FORWARD_TENSORS, .extents = extent, .extent_count = plan->model ? 1 : 2};
+    *forward = (struct route_spec){.tensors = tensor,
+                                   .tensor_count = FORWARD_TENSORS,
+                                   .extents = extent,
+                                   .extent_count = plan->model ? 1 : 2,
+                                   .memory_tensors = 1u << 1}; /* the rows; their description is the host's */
     *token = (struct route_spec){.tensors = tensor + FORWARD_TENSORS, .tensor_count = TOKEN_TENSORS};
     *result = (struct route_spec){.tensors = tensor + FORWARD_TENSORS + TOKEN_TENSORS,
                                   .tensor_count = RESULT_TENSORS,

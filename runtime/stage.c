@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "base/tensor.h"
 #include "checkpoint/model_config.h"
 #include "comm/group.h"
+#include "runtime/mirror.h"
 #include "runtime/piece_sum.h"
 #include "runtime/plan.h"
 #include "runtime/rope.h"
@@ -44,8 +44,8 @@ struct stage {
     struct rows last; /* rows that want logits, normed */
     struct piece_sum *attention_sum;
     struct piece_sum *ffn_sum;
-    struct tensor *local_logits;
-    struct tensor *logits;
+    struct mirror local_logits;
+    struct mirror logits;   /* empty without a tensor group */
     uint64_t *vocab_counts; /* [tensor size] */
     uint32_t *kv_of_head;
     unsigned char *caches; /* [waves, slots, layers] of cache_bytes */
@@ -116,10 +116,10 @@ static enum status create_logits(struct stage *s, struct error *err)
         return error_set(err, STATUS_NOMEM, "the shares of %d tensor ranks", parts);
     for (int p = 0; p < parts; p++)
         s->vocab_counts[p] = share_count(s->config->vocab_size, (uint64_t)parts, (uint64_t)p);
-    st = tensor_create(DTYPE_F32, &local, &s->local_logits, err);
-    if (st == STATUS_OK && parts > 1)
-        st = tensor_create(DTYPE_F32, &whole, &s->logits, err);
-    return st;
+    if (parts == 1)
+        return mirror_init(NULL, DTYPE_F32, &local, &s->local_logits, err);
+    st = mirror_init(s->o.shuttle, DTYPE_F32, &local, &s->local_logits, err);
+    return st == STATUS_OK ? mirror_init(s->o.shuttle, DTYPE_F32, &whole, &s->logits, err) : st;
 }
 
 /* Untouched cache pages cost nothing: the memory is asked for zeroed and filled as positions come. */
@@ -149,12 +149,12 @@ static enum status create_sums(struct stage *s, struct error *err)
     const struct plan *plan = s->o.plan;
     uint32_t parts = (uint32_t)plan->mesh.size[AXIS_TENSOR];
     uint32_t part = (uint32_t)s->o.rank->at.at[AXIS_TENSOR];
-    enum status st = piece_sum_create(plan->pieces, parts, part, s->o.tensor_group, plan->wave_rows,
+    enum status st = piece_sum_create(plan->pieces, parts, part, s->o.tensor_group, s->o.shuttle, plan->wave_rows,
                                       s->config->hidden_size, &s->attention_sum, err);
 
     if (st == STATUS_OK)
-        st = piece_sum_create(plan->pieces, parts, part, s->o.tensor_group, plan->wave_rows, s->config->hidden_size,
-                              &s->ffn_sum, err);
+        st = piece_sum_create(plan->pieces, parts, part, s->o.tensor_group, s->o.shuttle, plan->wave_rows,
+                              s->config->hidden_size, &s->ffn_sum, err);
     return st;
 }
 
@@ -211,8 +211,8 @@ void stage_destroy(struct stage *s)
         free(all[i]->data);
     piece_sum_destroy(s->attention_sum);
     piece_sum_destroy(s->ffn_sum);
-    tensor_release(s->local_logits);
-    tensor_release(s->logits);
+    mirror_done(&s->local_logits);
+    mirror_done(&s->logits);
     free(s->vocab_counts);
     free(s->kv_of_head);
     free(s->caches);
@@ -455,14 +455,18 @@ static enum status gather_logits(struct stage *s, uint32_t count, const float **
 {
     struct shape shape = {2, {count, s->config->vocab_size}};
     struct completion *completion = NULL;
-    enum status st = tensor_reshape(s->logits, DTYPE_F32, &shape, err);
+    enum status st = mirror_reshape(&s->logits, DTYPE_F32, &shape, err);
 
     if (st == STATUS_OK)
-        st = group_all_gather_uneven(s->o.tensor_group, s->local_logits, s->logits, 1, s->vocab_counts, &completion,
-                                     err);
+        st = mirror_promote(&s->local_logits, &s->wait_ns, err);
+    if (st == STATUS_OK)
+        st = group_all_gather_uneven(s->o.tensor_group, s->local_logits.there, s->logits.there, 1, s->vocab_counts,
+                                     &completion, err);
     if (st == STATUS_OK)
         st = wait_and_release(completion, &s->wait_ns, err);
-    *ret = (const float *)(const void *)s->logits->data;
+    if (st == STATUS_OK)
+        st = mirror_demote(&s->logits, &s->wait_ns, err);
+    *ret = (const float *)(const void *)s->logits.here->data;
     return st;
 }
 
@@ -470,14 +474,14 @@ enum status stage_logits(struct stage *s, const struct wave *wave, const float *
 {
     uint32_t count = take_last_rows(s, wave);
     struct shape shape = {2, {count, s->o.rank->vocab.count}};
-    enum status st = tensor_reshape(s->local_logits, DTYPE_F32, &shape, err);
+    enum status st = mirror_reshape(&s->local_logits, DTYPE_F32, &shape, err);
 
-    *ret = (const float *)(const void *)s->local_logits->data;
+    *ret = (const float *)(const void *)s->local_logits.here->data;
     if (st != STATUS_OK || !count)
         return st;
     const struct product head = {&s->o.weights->stage.matrix[PARAMETER_HEAD], s->last.data,           s->last.ld,
-                                 (float *)(void *)s->local_logits->data,      s->o.rank->vocab.count, NULL};
+                                 (float *)(void *)s->local_logits.here->data, s->o.rank->vocab.count, NULL};
 
     s->o.ops->products(s->o.compute, &head, 1, count);
-    return s->logits ? gather_logits(s, count, ret, err) : STATUS_OK;
+    return s->logits.here ? gather_logits(s, count, ret, err) : STATUS_OK;
 }

@@ -153,6 +153,12 @@ enum status wire_choose(struct wire *wire, const struct topology *topology, cons
     return st;
 }
 
+void wire_session(const struct wire *wire, struct session_options *ret)
+{
+    ret->memory = wire->device ? wire->device->memory : NULL;
+    ret->pinned = wire->device ? wire->device->pinned : NULL;
+}
+
 void wire_end(struct wire *wire)
 {
     if (wire->device)

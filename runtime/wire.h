@@ -38,6 +38,9 @@ enum status wire_start(struct wire *wire, const struct transport_options *option
 enum status wire_choose(struct wire *wire, const struct topology *topology, const struct transport_options *options,
                         struct error *err);
 
+/* Tell a session of the device's memories. */
+void wire_session(const struct wire *wire, struct session_options *ret);
+
 /* After the session's close, and when no tensor is left in the device's memory. */
 void wire_end(struct wire *wire);
 

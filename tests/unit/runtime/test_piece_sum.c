@@ -29,7 +29,7 @@ START_TEST(pieces_are_added_by_the_balanced_tree)
         uint64_t waited = 0;
         float column[16];
 
-        ck_assert_int_eq(piece_sum_create(pieces, 1, 0, NULL, ROWS, COLS, &sum, &err), STATUS_OK);
+        ck_assert_int_eq(piece_sum_create(pieces, 1, 0, NULL, NULL, ROWS, COLS, &sum, &err), STATUS_OK);
         for (uint32_t p = 0; p < pieces; p++)
             for (int i = 0; i < ROWS * COLS; i++)
                 piece_sum_partial(sum, p, ROWS)[i] = (float)((p * 7919 + (uint32_t)i * 104729) % 1000) * 1.37e-3f - 0.5f;

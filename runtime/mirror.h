@@ -1,0 +1,31 @@
+/* A tensor of the host with its twin where it travels: in a device's memory, or, where nothing else is there, itself.
+ *
+ * Computing reads and writes `here`; groups get `there`.  Initialise with mirror_init; a zeroed one is empty. */
+#ifndef RUNTIME_MIRROR_H
+#define RUNTIME_MIRROR_H
+
+#include "runtime/shuttle.h"
+
+struct mirror {
+    struct shuttle *shuttle; /* NULL: there is here */
+    struct tensor *here;
+    struct tensor *there;
+    struct transfer *leaving;
+};
+
+/* shuttle is borrowed until mirror_done; NULL: host memory alone.  STATUS_NOMEM, STATUS_OVERFLOW. */
+enum status mirror_init(struct shuttle *shuttle, enum dtype dtype, const struct shape *shape, struct mirror *ret,
+                        struct error *err);
+void mirror_done(struct mirror *mirror);
+
+/* Both.  STATUS_OVERFLOW: more than it was made for. */
+enum status mirror_reshape(struct mirror *mirror, enum dtype dtype, const struct shape *shape, struct error *err);
+
+/* Make there equal to here, in the order of the device's queue; here must not be written until a mirror_demote, or the
+ * next mirror_promote, has returned.  Blocks only while the last promotion is under way.  Statuses of the shuttle. */
+enum status mirror_promote(struct mirror *mirror, uint64_t *wait_ns, struct error *err);
+
+/* Make here equal to there, and wait.  Statuses of the shuttle. */
+enum status mirror_demote(struct mirror *mirror, uint64_t *wait_ns, struct error *err);
+
+#endif
