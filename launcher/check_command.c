@@ -13,6 +13,7 @@
 #include "base/fit.h"
 #include "base/log.h"
 #include "comm/control.h"
+#include "comm/device.h"
 #include "comm/group.h"
 #include "comm/route.h"
 #include "comm/session.h"
@@ -25,6 +26,7 @@
 #include "launcher/run_options.h"
 #include "runtime/compute.h"
 #include "runtime/plan.h"
+#include "runtime/shuttle.h"
 #include "runtime/wait.h"
 #include "topology/topology.h"
 
@@ -35,6 +37,7 @@ struct check {
     struct job_view own;         /* a copy: the job's own ends with run */
     const struct job_view *view; /* NULL: not begun */
     struct check_host *hosts;    /* [world], once gathered */
+    struct shuttle *shuttle;     /* to this rank's device; NULL: none */
     struct check_target *targets;
     size_t count;
     size_t first; /* of those under way */
@@ -216,9 +219,10 @@ static enum status exercise(const struct check *check, struct check_target *targ
         struct group *group = session_group(session, target->group->id);
 
         if (group_rank(group) >= 0)
-            st = probe_group(group, &target->cases, err);
+            st = probe_group(group, NULL, &target->cases, err);
     } else if (rank == target->route->from || rank == target->route->to) {
-        st = probe_route(session_route(session, target->route->id), rank == target->route->from, &target->cases, err);
+        st = probe_route(session_route(session, target->route->id), check->shuttle, rank == target->route->from,
+                         &target->cases, err);
     }
     target->ns = clock_ns() - start;
     return st;
@@ -274,9 +278,39 @@ static enum status print(struct check *check, const struct cause *cause, struct 
     return st;
 }
 
-static enum status run_check(void *context, const struct job_view *view, struct error *err)
+/* Without a workload the routes are a program's: where there are devices their bundles are tried there. */
+static enum status build_routes(const struct job_view *view, struct error *err)
 {
     const struct plan *plan = view->plan;
+    bool moves = view->device && !view->topology->workload.at.line;
+    struct route_spec *routes = calloc(plan->route_count + 1, sizeof *routes);
+    enum status st;
+
+    if (!routes)
+        return error_set(err, STATUS_NOMEM, "%zu routes", plan->route_count);
+    for (size_t i = 0; i < plan->route_count; i++) {
+        routes[i] = plan->routes[i];
+        if (moves)
+            routes[i].memory_tensors = UINT32_MAX;
+    }
+    st = session_build(view->session, plan->groups, plan->group_count, routes, plan->route_count, err);
+    free(routes);
+    return st;
+}
+
+static enum status build(struct check *check, struct error *err)
+{
+    const struct job_view *view = check->view;
+    enum status st = build_routes(view, err);
+
+    if (st == STATUS_OK && view->device)
+        st = shuttle_create(view->session, view->device->memory, view->device->pinned,
+                            view->topology->communication.timeout_ns.value, &check->shuttle, err);
+    return st;
+}
+
+static enum status run_check(void *context, const struct job_view *view, struct error *err)
+{
     struct check *check = context;
     struct group *world = NULL;
     enum status st;
@@ -285,7 +319,7 @@ static enum status run_check(void *context, const struct job_view *view, struct 
     check->view = &check->own;
     st = list_targets(check, err);
     if (st == STATUS_OK)
-        st = session_build(view->session, plan->groups, plan->group_count, plan->routes, plan->route_count, err);
+        st = build(check, err);
     if (st == STATUS_OK) {
         world = session_group(view->session, view->rank->world_group);
         st = gather_hosts(check, world, err);
@@ -347,6 +381,7 @@ static int worker(void *context, struct keeper *keeper)
     const struct job_task task = {.name = "check", .run = run_check, .told = told, .context = check};
     int code = job_live(&check->options, &task, keeper);
 
+    shuttle_destroy(check->shuttle);
     free(check->targets);
     free(check->hosts);
     return code;

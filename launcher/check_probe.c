@@ -10,6 +10,7 @@
 #include "comm/reduce.h"
 #include "comm/route.h"
 #include "launcher/check_pattern.h"
+#include "runtime/mirror.h"
 #include "runtime/wait.h"
 
 enum { INNER = 3, OUTER = 2, AXES = 2, SIZES = 4, ROOTS = 3 };
@@ -22,6 +23,7 @@ enum { INNER = 3, OUTER = 2, AXES = 2, SIZES = 4, ROOTS = 3 };
 
 struct probe {
     struct group *group;
+    struct shuttle *shuttle; /* NULL: tensors lie in host memory */
     const struct group_spec *spec;
     int size;
     int self;
@@ -53,15 +55,23 @@ static uint64_t elements_each(int axis)
     return axis == 1 ? OUTER * INNER : INNER;
 }
 
-static enum status create(const struct probe *probe, uint64_t extent, struct tensor **ret, struct slab *slab,
+static enum status create(const struct probe *probe, uint64_t extent, struct mirror *ret, struct slab *slab,
                           struct error *err)
 {
     struct shape shape = shape_along(probe->axis, extent);
-    enum status st = tensor_create(probe->dtype, &shape, ret, err);
+    enum status st = mirror_init(probe->shuttle, probe->dtype, &shape, ret, err);
 
-    if (st == STATUS_OK && (*ret)->bytes)
-        memset((*ret)->data, 0xa5, (*ret)->bytes);
+    if (st == STATUS_OK && ret->here->bytes)
+        memset(ret->here->data, 0xa5, ret->here->bytes);
     return st == STATUS_OK ? slab_of(&shape, probe->dtype, probe->axis, slab, err) : st;
+}
+
+/* What is there now is what the operation finds. */
+static enum status bring(struct mirror *mirror, struct error *err)
+{
+    uint64_t waited = 0;
+
+    return mirror_promote(mirror, &waited, err);
 }
 
 static enum status wrong(const struct probe *probe, const struct tensor *tensor, size_t byte, unsigned char expected,
@@ -74,38 +84,42 @@ static enum status wrong(const struct probe *probe, const struct tensor *tensor,
                      operation_name(probe->operation), shape, byte, tensor->data[byte], expected);
 }
 
-/* Wait for what was posted (st says whether). */
-static enum status finish(struct probe *probe, enum status st, struct completion *completion, struct error *err)
+/* Wait for what was posted (st says whether), and look at what it brought; NULL: nothing. */
+static enum status finish(struct probe *probe, enum status st, struct completion *completion, struct mirror *brought,
+                          struct error *err)
 {
     uint64_t waited = 0;
 
     probe->cases++;
-    return st == STATUS_OK ? wait_and_release(completion, &waited, err) : st;
+    if (st == STATUS_OK)
+        st = wait_and_release(completion, &waited, err);
+    return st == STATUS_OK && brought ? mirror_demote(brought, &waited, err) : st;
 }
 
 static enum status sum(struct probe *probe, uint64_t elements, bool in_place, struct error *err)
 {
     struct shape shape = {1, {elements}};
     struct completion *completion = NULL;
-    struct tensor *send = NULL;
-    struct tensor *recv = NULL;
+    struct mirror send = {0};
+    struct mirror other = {0};
+    struct mirror *recv = in_place ? &send : &other;
     unsigned char expected;
     size_t byte;
-    enum status st = tensor_create(probe->dtype, &shape, &send, err);
+    enum status st = mirror_init(probe->shuttle, probe->dtype, &shape, &send, err);
 
-    if (st == STATUS_OK && in_place)
-        recv = tensor_retain(send);
-    else if (st == STATUS_OK)
-        st = tensor_create(probe->dtype, &shape, &recv, err);
+    if (st == STATUS_OK && !in_place)
+        st = mirror_init(probe->shuttle, probe->dtype, &shape, &other, err);
     if (st == STATUS_OK) {
-        pattern_fill_addends(send, probe->self, probe->size);
-        st = group_all_reduce_sum(probe->group, send, recv, &completion, err);
+        pattern_fill_addends(send.here, probe->self, probe->size);
+        st = bring(&send, err);
     }
-    st = finish(probe, st, completion, err);
-    if (st == STATUS_OK && !pattern_holds_sums(recv, probe->size, &byte, &expected))
-        st = wrong(probe, recv, byte, expected, err);
-    tensor_release(send);
-    tensor_release(recv);
+    if (st == STATUS_OK)
+        st = group_all_reduce_sum(probe->group, send.there, recv->there, &completion, err);
+    st = finish(probe, st, completion, recv, err);
+    if (st == STATUS_OK && !pattern_holds_sums(recv->here, probe->size, &byte, &expected))
+        st = wrong(probe, recv->here, byte, expected, err);
+    mirror_done(&send);
+    mirror_done(&other);
     return st;
 }
 
@@ -139,8 +153,9 @@ static enum status holds_parts(const struct probe *probe, const struct tensor *r
 static enum status gather(struct probe *probe, uint64_t total, bool in_place, struct error *err)
 {
     struct completion *completion = NULL;
-    struct tensor *send = NULL;
-    struct tensor *recv = NULL;
+    struct mirror other = {0};
+    struct mirror recv = {0};
+    struct mirror *send = in_place ? &recv : &other;
     struct slab from = {0};
     struct slab to = {0};
     uint64_t start = 0;
@@ -148,20 +163,20 @@ static enum status gather(struct probe *probe, uint64_t total, bool in_place, st
 
     for (int member = 0; member < probe->self; member++)
         start += probe->counts[member];
-    if (st == STATUS_OK && in_place)
-        send = tensor_retain(recv);
-    else if (st == STATUS_OK)
-        st = create(probe, probe->counts[probe->self], &send, &from, err);
+    if (st == STATUS_OK && !in_place)
+        st = create(probe, probe->counts[probe->self], &other, &from, err);
     if (st == STATUS_OK) {
-        pattern_fill(send, in_place ? &to : &from, in_place ? start : 0, probe->counts[probe->self],
+        pattern_fill(send->here, in_place ? &to : &from, in_place ? start : 0, probe->counts[probe->self],
                      (struct pattern){.source = probe->self, .target = -1});
-        st = post_gather(probe, send, recv, &completion, err);
+        st = bring(send, err);
     }
-    st = finish(probe, st, completion, err);
     if (st == STATUS_OK)
-        st = holds_parts(probe, recv, &to, probe->counts, -1, err);
-    tensor_release(send);
-    tensor_release(recv);
+        st = post_gather(probe, send->there, recv.there, &completion, err);
+    st = finish(probe, st, completion, &recv, err);
+    if (st == STATUS_OK)
+        st = holds_parts(probe, recv.here, &to, probe->counts, -1, err);
+    mirror_done(&other);
+    mirror_done(&recv);
     return st;
 }
 
@@ -176,8 +191,8 @@ static enum status exchange(struct probe *probe, uint64_t rows, struct error *er
     uint64_t *to = probe->counts;
     uint64_t *from = probe->counts + probe->size;
     struct completion *completion = NULL;
-    struct tensor *send = NULL;
-    struct tensor *recv = NULL;
+    struct mirror send = {0};
+    struct mirror recv = {0};
     struct slab send_slab = {0};
     struct slab recv_slab = {0};
     uint64_t sends = 0;
@@ -193,16 +208,18 @@ static enum status exchange(struct probe *probe, uint64_t rows, struct error *er
     if (st == STATUS_OK)
         st = create(probe, receives, &recv, &recv_slab, err);
     for (int peer = 0; st == STATUS_OK && peer < probe->size; peer++) {
-        pattern_fill(send, &send_slab, start, to[peer], (struct pattern){.source = probe->self, .target = peer});
+        pattern_fill(send.here, &send_slab, start, to[peer], (struct pattern){.source = probe->self, .target = peer});
         start += to[peer];
     }
     if (st == STATUS_OK)
-        st = group_variable_all_to_all(probe->group, send, recv, probe->axis, to, from, &completion, err);
-    st = finish(probe, st, completion, err);
+        st = bring(&send, err);
     if (st == STATUS_OK)
-        st = holds_parts(probe, recv, &recv_slab, from, probe->self, err);
-    tensor_release(send);
-    tensor_release(recv);
+        st = group_variable_all_to_all(probe->group, send.there, recv.there, probe->axis, to, from, &completion, err);
+    st = finish(probe, st, completion, &recv, err);
+    if (st == STATUS_OK)
+        st = holds_parts(probe, recv.here, &recv_slab, from, probe->self, err);
+    mirror_done(&send);
+    mirror_done(&recv);
     return st;
 }
 
@@ -210,20 +227,22 @@ static enum status broadcast(struct probe *probe, uint64_t rows, int root, struc
 {
     struct pattern who = {.source = root, .target = -1};
     struct completion *completion = NULL;
-    struct tensor *tensor = NULL;
+    struct mirror tensor = {0};
     struct slab slab = {0};
     unsigned char expected;
     size_t byte;
     enum status st = create(probe, rows, &tensor, &slab, err);
 
-    if (st == STATUS_OK && probe->self == root)
-        pattern_fill(tensor, &slab, 0, rows, who);
+    if (st == STATUS_OK && probe->self == root) {
+        pattern_fill(tensor.here, &slab, 0, rows, who);
+        st = bring(&tensor, err);
+    }
     if (st == STATUS_OK)
-        st = group_broadcast(probe->group, tensor, root, &completion, err);
-    st = finish(probe, st, completion, err);
-    if (st == STATUS_OK && !pattern_holds(tensor, &slab, 0, rows, who, &byte, &expected))
-        st = wrong(probe, tensor, byte, expected, err);
-    tensor_release(tensor);
+        st = group_broadcast(probe->group, tensor.there, root, &completion, err);
+    st = finish(probe, st, completion, &tensor, err);
+    if (st == STATUS_OK && !pattern_holds(tensor.here, &slab, 0, rows, who, &byte, &expected))
+        st = wrong(probe, tensor.here, byte, expected, err);
+    mirror_done(&tensor);
     return st;
 }
 
@@ -263,7 +282,7 @@ static enum status meet(struct probe *probe, struct error *err)
     struct completion *completion = NULL;
     enum status st = group_barrier(probe->group, &completion, err);
 
-    return finish(probe, st, completion, err);
+    return finish(probe, st, completion, NULL, err);
 }
 
 /* Rows of the size'th case, where all members together may have most. */
@@ -370,10 +389,13 @@ static enum status every_dtype(struct probe *probe, struct error *err)
     return st;
 }
 
-enum status probe_group(struct group *group, uint64_t *ret_cases, struct error *err)
+enum status probe_group(struct group *group, struct shuttle *shuttle, uint64_t *ret_cases, struct error *err)
 {
-    struct probe probe = {
-        .group = group, .spec = group_spec(group), .size = group_size(group), .self = group_rank(group)};
+    struct probe probe = {.group = group,
+                          .shuttle = shuttle,
+                          .spec = group_spec(group),
+                          .size = group_size(group),
+                          .self = group_rank(group)};
     enum status st = STATUS_OK;
 
     probe.counts = calloc(2 * (size_t)probe.size, sizeof *probe.counts);
