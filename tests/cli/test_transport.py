@@ -1,6 +1,6 @@
 """Which transport a run takes, and why: what a machine has and lacks, on devices that are not there (tests/standin).
 
-usage: test_transport.py choice | tokens
+usage: test_transport.py choice | tokens | faults
 STANDIN is the folder of the stand-in's libraries; without it (no CUDA at build time) what needs it is skipped.
 """
 
@@ -153,6 +153,41 @@ def tokens():
         tally.check(got == expected, "%s over nccl: the same tokens and logits" % mesh, result.summary())
 
 
+# ---- faults ----------------------------------------------------------------------------------------------
+
+FAULTS = [
+    ("a flipped byte of a header", "rank=0,op=1,kind=flip:8", "mismatch",
+     r"route forward/0-1 \(rank 0 to rank 1\), step 0, stage 1, .*tensor hidden: in band: header bytes: expected 256, "
+     r"got 257"),
+    ("a rank that dies in NCCL", "rank=1,op=3,kind=kill", "lost", r"rank 1 on \S+ died: killed by SIGKILL"),
+    ("an asynchronous error", "rank=0,op=3,kind=error", "lost", r"rank 0: NCCL, asynchronously failed: remote process"),
+    ("a send that is short", "rank=0,op=2,kind=short:4", "timeout", r"rank 1 waits for rank 0 in send_receive on "
+     r"forward/0-1, sequence 2"),
+    ("a device that falls off the bus", "rank=1,op=9,kind=lost", "lost", r"rank 1: cuda\w+: "),
+    ("a transfer that is later than the timeout", "rank=0,op=3,kind=delay:15000", "timeout",
+     r"rank 1 waits for rank 0 in send_receive on forward/0-1"),
+]
+
+
+def faults():
+    if not STANDIN:
+        tally.skip("faults over nccl", "CUDA was not found at build time")
+        return
+    keys = {"transport": "nccl", "timeout": "4s"}
+    for name, fault, code, words in FAULTS:
+        result = run({"pipeline": 2}, keys, ["--quiet"], env=dict(DEVICES, FERRY_STANDIN_FAULT=fault))
+        expecting.failure(tally, name, result, code, words, within=20)
+    result = run({"pipeline": 2}, dict(keys, integrity="payload"), ["--quiet"],
+                 env=dict(DEVICES, FERRY_STANDIN_FAULT="rank=0,op=1,kind=flip:700"))
+    expecting.failure(tally, "a flipped byte of a payload, with checksums", result, ["mismatch"],
+                      r"route forward/0-1 .*tensor hidden.*checksum", within=20)
+    expected = run({"pipeline": 2}, {"transport": "mpi"}, ["--quiet"], env=BARE)
+    result = run({"pipeline": 2}, keys, ["--quiet"],
+                 env=dict(DEVICES, FERRY_STANDIN_FAULT="rank=0,op=3,kind=delay:1500"))
+    if expecting.success(tally, "a transfer that is late within the timeout", result):
+        tally.check(result.out == expected.out, "changes nothing", result.summary())
+
+
 if __name__ == "__main__":
-    {"choice": choice, "tokens": tokens}[sys.argv[1]]()
+    {"choice": choice, "tokens": tokens, "faults": faults}[sys.argv[1]]()
     tally.finish()
