@@ -29,15 +29,16 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
 static enum status end(struct collective *work, int round, struct error *err)
 {
     const void **in = calloc((size_t)work->size, sizeof *in);
+    enum status st = STATUS_OK;
 
     (void)round;
     if (!in)
         return error_set(err, STATUS_NOMEM, "a list of %d members", work->size);
     for (int i = 0, next = 0; i < work->size; i++)
         in[i] = i == work->rank ? work->send->data : work->receives[next++].payload;
-    reduce_tree(work->dtype, in, work->size, work->send->bytes / dtype_bytes(work->dtype), work->recv->data);
+    st = collective_sum(work, in, work->send->bytes / dtype_bytes(work->dtype), work->recv->data, err);
     free(in);
-    return STATUS_OK;
+    return st;
 }
 
 const struct algorithm allreduce_direct = {.name = "direct", .begin = begin, .end = end};

@@ -6,10 +6,8 @@
 #include "comm/collective.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/size.h"
-#include "comm/reduce.h"
 
 static size_t element_count(const struct collective *work)
 {
@@ -43,8 +41,8 @@ static enum status begin_scatter(struct collective *work, struct error *err)
         unsigned char *payload = NULL;
 
         st = collective_send(work, &owner, 1, &part, &payload, err);
-        if (st == STATUS_OK && part.bytes)
-            memcpy(payload, work->send->data + chunk_at(work, owner), part.bytes);
+        if (st == STATUS_OK)
+            st = collective_copy(work, payload, work->send->data + chunk_at(work, owner), part.bytes, err);
     }
     for (int i = 0; i < work->size && st == STATUS_OK; i++) {
         if (i != work->rank)
@@ -60,8 +58,8 @@ static enum status begin_gather(struct collective *work, struct error *err)
     unsigned char *payload = NULL;
     enum status st = collective_send_all(work, &mine, &payload, err);
 
-    if (st == STATUS_OK && mine.bytes)
-        memcpy(payload, work->scratch, mine.bytes);
+    if (st == STATUS_OK)
+        st = collective_copy(work, payload, work->scratch, mine.bytes, err);
     for (int i = 0; i < work->size && st == STATUS_OK; i++) {
         struct part part = chunk_part(work, i);
 
@@ -90,7 +88,7 @@ static enum status add_chunk(struct collective *work, struct error *err)
     if (st == STATUS_OK && mine.send_count) {
         for (int i = 0, next = 0; i < work->size; i++)
             in[i] = i == work->rank ? work->send->data + chunk_at(work, i) : work->receives[next++].payload;
-        reduce_tree(work->dtype, in, work->size, (size_t)mine.send_count, work->scratch);
+        st = collective_sum(work, in, (size_t)mine.send_count, work->scratch, err);
     }
     free(in);
     return st;
@@ -98,16 +96,16 @@ static enum status add_chunk(struct collective *work, struct error *err)
 
 static enum status end(struct collective *work, int round, struct error *err)
 {
+    enum status st = STATUS_OK;
+
     if (!round)
         return add_chunk(work, err);
-    for (int i = 0, next = 0; i < work->size; i++) {
+    for (int i = 0, next = 0; i < work->size && st == STATUS_OK; i++) {
         const void *from = i == work->rank ? work->scratch : work->receives[next++].payload;
-        size_t bytes = chunk_part(work, i).bytes;
 
-        if (bytes)
-            memcpy(work->recv->data + chunk_at(work, i), from, bytes);
+        st = collective_copy(work, work->recv->data + chunk_at(work, i), from, chunk_part(work, i).bytes, err);
     }
-    return STATUS_OK;
+    return st;
 }
 
 const struct algorithm allreduce_scatter = {.name = "scatter", .begin = begin, .end = end};

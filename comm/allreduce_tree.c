@@ -6,12 +6,10 @@
  * same tree as vote_tree, so that members with other operations meet. */
 #include "comm/collective.h"
 
-#include <string.h>
-
-#include "base/elements.h"
 #include "base/size.h"
 #include "comm/member_tree.h"
 #include "comm/reduce.h"
+#include "comm/staging.h"
 
 static size_t element_count(const struct collective *work)
 {
@@ -33,7 +31,28 @@ static enum status start(struct collective *work, struct error *err)
     enum status st = collective_scratch(work, tree_part(work, true).bytes, err);
 
     if (st == STATUS_OK)
-        reduce_widen(work->dtype, work->send->data, element_count(work), work->scratch);
+        st = reduce_widen_on(work->device, work->dtype, work->send->data, element_count(work), work->scratch, err);
+    return st;
+}
+
+/* The root's sum, rounded once.  On a device not in place. */
+static enum status round_sum(struct collective *work, struct error *err)
+{
+    struct staging *staging = collective_staging(work);
+    unsigned char *rounded = NULL;
+    enum status st = STATUS_OK;
+
+    if (!work->device || reduce_partial(work->dtype) == work->dtype) {
+        reduce_narrow(work->dtype, work->scratch, work->device ? 0 : element_count(work), work->scratch);
+        return STATUS_OK;
+    }
+    rounded = staging_take(staging, work->send->bytes);
+    if (!rounded)
+        return error_set(err, STATUS_NOMEM, "a sum of %zu bytes", work->send->bytes);
+    st = reduce_narrow_on(work->device, work->dtype, work->scratch, element_count(work), rounded, err);
+    if (st == STATUS_OK)
+        st = collective_copy(work, work->scratch, rounded, work->send->bytes, err);
+    staging_give(staging, rounded);
     return st;
 }
 
@@ -52,14 +71,14 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     if (!round)
         st = start(work, err);
     if (st == STATUS_OK && round == depth && work->rank == 0)
-        reduce_narrow(work->dtype, work->scratch, element_count(work), work->scratch);
+        st = round_sum(work, err);
     if (st != STATUS_OK || place.other < 0 || (!place.leads && !place.follows))
         return st;
     if (up ? place.leads : place.follows)
         return collective_receive(work, place.other, &part, err);
     st = collective_send(work, &place.other, 1, &part, &payload, err);
-    if (st == STATUS_OK && part.bytes)
-        memcpy(payload, work->scratch, part.bytes);
+    if (st == STATUS_OK)
+        st = collective_copy(work, payload, work->scratch, part.bytes, err);
     return st;
 }
 
@@ -67,15 +86,15 @@ static enum status end(struct collective *work, int round, struct error *err)
 {
     int depth = tree_depth(work->size);
     const unsigned char *came = work->receive_count ? work->receives[0].payload : NULL;
+    enum status st = STATUS_OK;
 
-    (void)err;
     if (came && round < depth)
-        elements_add(reduce_partial(work->dtype), work->scratch, came, element_count(work));
-    else if (came && work->send->bytes)
-        memcpy(work->scratch, came, work->send->bytes);
-    if (round == 2 * depth - 1 && work->recv->bytes)
-        memcpy(work->recv->data, work->scratch, work->recv->bytes);
-    return STATUS_OK;
+        st = reduce_add_on(work->device, reduce_partial(work->dtype), work->scratch, came, element_count(work), err);
+    else if (came)
+        st = collective_copy(work, work->scratch, came, work->send->bytes, err);
+    if (st == STATUS_OK && round == 2 * depth - 1)
+        st = collective_copy(work, work->recv->data, work->scratch, work->recv->bytes, err);
+    return st;
 }
 
 const struct algorithm allreduce_tree = {.name = "tree", .begin = begin, .end = end};

@@ -53,8 +53,8 @@ enum status alltoall_check_pair(const struct collective *work, int member, uint6
     return theirs ? refuse_pair(work, member, work->rank, sends, own_expects, err) : STATUS_OK;
 }
 
-void alltoall_keep_own(struct collective *work, struct rows rows)
+enum status alltoall_keep_own(struct collective *work, struct rows rows, struct error *err)
 {
-    slab_move(&work->recv_slab, work->recv->data, work->from.start[work->rank], &work->send_slab, work->send->data,
-              work->to.start[work->rank], layout_count(&work->to, work->rank), rows);
+    return slab_move(work->device, &work->recv_slab, work->recv->data, work->from.start[work->rank], &work->send_slab,
+                     work->send->data, work->to.start[work->rank], layout_count(&work->to, work->rank), rows, err);
 }

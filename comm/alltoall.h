@@ -26,6 +26,6 @@ enum status alltoall_check_pair(const struct collective *work, int member, uint6
                                 struct error *err);
 
 /* What a member sends to itself, of these rows. */
-void alltoall_keep_own(struct collective *work, struct rows rows);
+enum status alltoall_keep_own(struct collective *work, struct rows rows, struct error *err);
 
 #endif

@@ -61,7 +61,7 @@ static enum status send_to(struct collective *work, int to, int round, struct er
                                     work->send->data + slab_offset(&work->send_slab, work->to.start[to], rows), err);
     st = collective_send(work, &to, 1, &part, &payload, err);
     if (st == STATUS_OK)
-        slab_pack(&work->send_slab, work->send->data, work->to.start[to], count, rows, payload);
+        st = slab_pack(work->device, &work->send_slab, work->send->data, work->to.start[to], count, rows, payload, err);
     return st;
 }
 
@@ -99,20 +99,21 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
 static enum status end(struct collective *work, int round, struct error *err)
 {
     const struct layout *from = &work->from;
+    enum status st = STATUS_OK;
 
-    (void)err;
-    for (int i = 0, next = 0; i < work->size; i++) {
+    for (int i = 0, next = 0; i < work->size && st == STATUS_OK; i++) {
         struct rows rows = piece_of(work, layout_count(from, i), round);
 
         if (i == work->rank || !travels(rows, round))
             continue;
         if (rows.count > 1)
-            slab_unpack(&work->recv_slab, work->recv->data, from->start[i], layout_count(from, i), rows,
-                        work->receives[next].payload);
+            st = slab_unpack(work->device, &work->recv_slab, work->recv->data, from->start[i], layout_count(from, i),
+                             rows, work->receives[next].payload, err);
         next++;
     }
-    alltoall_keep_own(work, piece_of(work, layout_count(from, work->rank), round));
-    return STATUS_OK;
+    if (st == STATUS_OK)
+        st = alltoall_keep_own(work, piece_of(work, layout_count(from, work->rank), round), err);
+    return st;
 }
 
 const struct algorithm alltoall_direct = {.name = "direct", .begin = begin, .end = end};

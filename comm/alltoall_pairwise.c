@@ -36,21 +36,21 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     st = collective_send(work, &to, 1, &out, &payload, err);
     if (st != STATUS_OK)
         return st;
-    slab_pack(&work->send_slab, work->send->data, work->to.start[to], layout_count(&work->to, to),
-              slab_rows(&work->send_slab), payload);
-    return collective_receive(work, from, &in, err);
+    st = slab_pack(work->device, &work->send_slab, work->send->data, work->to.start[to], layout_count(&work->to, to),
+                   slab_rows(&work->send_slab), payload, err);
+    return st == STATUS_OK ? collective_receive(work, from, &in, err) : st;
 }
 
 static enum status end(struct collective *work, int round, struct error *err)
 {
     int from = from_in(work, round);
+    enum status st =
+        slab_unpack(work->device, &work->recv_slab, work->recv->data, work->from.start[from],
+                    layout_count(&work->from, from), slab_rows(&work->recv_slab), work->receives[0].payload, err);
 
-    slab_unpack(&work->recv_slab, work->recv->data, work->from.start[from], layout_count(&work->from, from),
-                slab_rows(&work->recv_slab), work->receives[0].payload);
-    (void)err;
-    if (!round)
-        alltoall_keep_own(work, slab_rows(&work->recv_slab));
-    return STATUS_OK;
+    if (st == STATUS_OK && !round)
+        st = alltoall_keep_own(work, slab_rows(&work->recv_slab), err);
+    return st;
 }
 
 const struct algorithm alltoall_pairwise = {.name = "pairwise", .begin = begin, .end = end};

@@ -3,8 +3,6 @@
  * ceil(log2 n) rounds; in round k those that have it (2^k members, counted from the root) send it 2^k further. */
 #include "comm/collective.h"
 
-#include <string.h>
-
 static enum status begin(struct collective *work, int round, bool *ret_more, struct error *err)
 {
     int distance = 1 << round;
@@ -24,18 +22,15 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     if (place >= distance || place + distance >= work->size)
         return STATUS_OK;
     st = collective_send(work, &to, 1, &part, &payload, err);
-    if (st == STATUS_OK && part.bytes)
-        memcpy(payload, work->recv->data, part.bytes);
-    return st;
+    return st == STATUS_OK ? collective_copy(work, payload, work->recv->data, part.bytes, err) : st;
 }
 
 static enum status end(struct collective *work, int round, struct error *err)
 {
     (void)round;
-    (void)err;
-    if (work->receive_count && work->recv->bytes)
-        memcpy(work->recv->data, work->receives[0].payload, work->recv->bytes);
-    return STATUS_OK;
+    if (!work->receive_count)
+        return STATUS_OK;
+    return collective_copy(work, work->recv->data, work->receives[0].payload, work->recv->bytes, err);
 }
 
 const struct algorithm broadcast_tree = {.name = "tree", .begin = begin, .end = end};

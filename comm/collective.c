@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "comm/roll.h"
+#include "comm/reduce.h"
 #include "comm/staging.h"
 
 enum {
@@ -64,6 +65,18 @@ static bool detaches(const struct collective *work, const struct part *part)
     return part->bytes >= DETACH_BYTES && !work->completion.session->options.payload_integrity;
 }
 
+struct staging *collective_staging(const struct collective *work)
+{
+    return staging_in(work->completion.session->staging, collective_device(work));
+}
+
+static unsigned char *take(const struct collective *work, size_t bytes)
+{
+    struct staging *staging = collective_staging(work);
+
+    return staging ? staging_take(staging, bytes) : NULL;
+}
+
 /* A send to members [count] out of bytes; NULL: out of staging memory that is still to be filled.  apart: large
  * payloads with a header of their own. */
 static enum status open_send(struct collective *work, const int *members, int count, const struct part *part,
@@ -71,6 +84,7 @@ static enum status open_send(struct collective *work, const int *members, int co
 {
     enum status st = grow(work, work->send_count, err);
     struct framed_send *send = NULL;
+    struct memory *device = collective_device(work);
 
     if (st != STATUS_OK)
         return st;
@@ -85,11 +99,12 @@ static enum status open_send(struct collective *work, const int *members, int co
         work->peers[work->peer_count + i] = work->group->spec.members[members[i]];
     send->detached = apart && detaches(work, part);
     send->payload_bytes = part->bytes;
-    send->payload = send->detached && bytes ? (unsigned char *)(uintptr_t)bytes
-                                            : staging_take(work->completion.session->staging, part->bytes);
+    send->payload = (send->detached || device) && bytes ? (unsigned char *)(uintptr_t)bytes : take(work, part->bytes);
     if (!send->payload)
         return error_set(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
     send->borrowed = send->payload == bytes;
+    send->device = device;
+    send->headroom = !send->borrowed;
     if (bytes && !send->borrowed && part->bytes)
         memcpy(send->payload, bytes, part->bytes);
     work->peer_count += count;
@@ -174,8 +189,9 @@ static enum status open_receive(struct collective *work, int member, const struc
     receive->detached = detached;
     receive->target = target;
     receive->payload_bytes = part->bytes;
-    receive->payload =
-        detached && target && !work->folded ? target : staging_take(work->completion.session->staging, part->bytes);
+    receive->device = collective_device(work);
+    receive->payload = (detached || receive->device) && target && !work->folded ? target : take(work, part->bytes);
+    receive->headroom = receive->payload != target;
     if (!receive->payload)
         return error_set(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
     work->receive_count++;
@@ -194,20 +210,33 @@ enum status collective_receive_from(struct collective *work, int member, const s
 }
 
 /* Every header of the round was the expected one: what lies in staging memory goes where it belongs. */
-static void deliver(struct collective *work)
+static enum status deliver(struct collective *work, struct error *err)
 {
-    for (int i = 0; i < work->receive_count; i++) {
+    enum status st = STATUS_OK;
+
+    for (int i = 0; i < work->receive_count && st == STATUS_OK; i++) {
         struct framed_receive *receive = &work->receives[i];
 
-        if (receive->target && receive->payload != receive->target && receive->payload_bytes)
-            memcpy(receive->target, receive->payload, receive->payload_bytes);
+        if (receive->target && receive->payload != receive->target)
+            st = collective_copy(work, receive->target, receive->payload, receive->payload_bytes, err);
     }
+    return st;
+}
+
+enum status collective_sum(const struct collective *work, const void *const *in, size_t count, void *out,
+                           struct error *err)
+{
+    if (work->device)
+        return reduce_tree_on(work->device, collective_staging(work), work->dtype, in, work->size, count, out, err);
+    reduce_tree(work->dtype, in, work->size, count, out);
+    return STATUS_OK;
 }
 
 enum status collective_scratch(struct collective *work, size_t bytes, struct error *err)
 {
     CHECK(!work->scratch);
-    work->scratch = staging_take(work->completion.session->staging, bytes);
+    work->scratch_lender = collective_staging(work);
+    work->scratch = take(work, bytes);
     if (!work->scratch)
         return error_set(err, STATUS_NOMEM, "%zu bytes of partial results", bytes);
     return STATUS_OK;
@@ -215,17 +244,17 @@ enum status collective_scratch(struct collective *work, size_t bytes, struct err
 
 static void clear_round(struct collective *work)
 {
-    struct staging *staging = work->completion.session->staging;
+    struct staging *staging = collective_staging(work);
 
     for (int i = 0; i < work->send_count; i++) {
+        framed_send_done(&work->sends[i]);
         if (!work->sends[i].borrowed)
             staging_give(staging, work->sends[i].payload);
-        framed_send_done(&work->sends[i]);
     }
     for (int i = 0; i < work->receive_count; i++) {
+        framed_receive_done(&work->receives[i]);
         if (work->receives[i].payload != work->receives[i].target)
             staging_give(staging, work->receives[i].payload);
-        framed_receive_done(&work->receives[i]);
     }
     work->send_count = work->receive_count = work->peer_count = 0;
     work->doubt_ns = 0;
@@ -340,10 +369,25 @@ static enum status move_round(struct collective *work, bool *ret, struct error *
     return STATUS_OK;
 }
 
+/* All rounds are over.  What they queued on a device is waited for: the tensors are the caller's only then. */
+static enum status end_work(struct collective *work, bool *ret_over, struct error *err)
+{
+    struct session *session = work->completion.session;
+    enum status st = STATUS_OK;
+
+    if (work->device && !work->ending) {
+        work->ending = true;
+        st = queued_mark(&work->queued, session, work->device, err);
+    }
+    return st == STATUS_OK ? queued_reached(&work->queued, session, ret_over, err) : st;
+}
+
 static enum status step(struct completion *completion, bool *ret_over, struct error *err)
 {
     struct collective *work = (struct collective *)completion;
 
+    if (work->ending)
+        return end_work(work, ret_over, err);
     for (;;) {
         const struct algorithm *algorithm = work->voting ? work->vote : work->algorithm;
         bool more = true;
@@ -370,14 +414,26 @@ static enum status step(struct completion *completion, bool *ret_over, struct er
         st = move_round(work, &ended, err);
         if (st != STATUS_OK || !ended)
             return st;
-        deliver(work);
-        if (algorithm->end)
+        st = deliver(work, err);
+        if (st == STATUS_OK && algorithm->end)
             st = algorithm->end(work, work->round, err);
         clear_round(work);
         work->round++;
         if (st != STATUS_OK)
             return st;
     }
+}
+
+/* After a failure: behind whatever its rounds have queued. */
+static bool device_let_go(struct collective *work)
+{
+    struct session *session = work->completion.session;
+
+    if (work->device && !work->ending) {
+        work->ending = true;
+        (void)queued_mark(&work->queued, session, work->device, NULL); /* a device that fails runs nothing any more */
+    }
+    return queued_let_go(&work->queued, session);
 }
 
 static bool collective_let_go(struct completion *completion)
@@ -389,7 +445,7 @@ static bool collective_let_go(struct completion *completion)
         all = framed_send_let_go(&work->sends[i], completion->session) && all;
     for (int i = 0; i < work->receive_count; i++)
         all = framed_receive_let_go(&work->receives[i], completion->session) && all;
-    return all;
+    return device_let_go(work) && all;
 }
 
 static void destroy(struct completion *completion)
@@ -397,7 +453,8 @@ static void destroy(struct completion *completion)
     struct collective *work = (struct collective *)completion;
 
     clear_round(work);
-    staging_give(completion->session->staging, work->scratch);
+    if (work->scratch)
+        staging_give(work->scratch_lender, work->scratch);
     layout_done(&work->from);
     layout_done(&work->to);
     tensor_release(work->send);

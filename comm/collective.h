@@ -11,6 +11,7 @@
 #include "comm/framed.h"
 #include "comm/group_private.h"
 #include "comm/layout.h"
+#include "comm/queued.h"
 
 struct collective;
 
@@ -38,6 +39,9 @@ struct collective {
 
     struct tensor *send; /* retained; NULL for barrier and agreement */
     struct tensor *recv;
+    struct memory *device; /* whose memory both lie in, and the payloads with them; NULL: the host's */
+    struct queued queued;  /* the last of what was queued there */
+    bool ending;           /* and nothing but that is waited for */
     enum dtype dtype;
     struct shape shape; /* what all members agree on: of the sum, of the gathered whole, of one broadcast tensor */
     int axis;
@@ -55,7 +59,8 @@ struct collective {
     bool folded;        /* checks: full, and the vote is folded into the algorithm's own messages */
     uint32_t flags;
 
-    void *scratch; /* the algorithm's, through all rounds; from the session's staging */
+    void *scratch; /* the algorithm's (the vote's: on the host), through all rounds; from staging memory */
+    struct staging *scratch_lender;
 
     /* The round. */
     bool voting;
@@ -118,8 +123,27 @@ void collective_signature(const struct collective *work, struct frame *ret);
 /* What a member was called with, in words: "all_gather_uneven f32[8,2] axis 0 counts 2,3,1,2". */
 void collective_describe(struct text *out, const struct frame *frame);
 
-/* scratch of this size, for the whole work. */
+/* scratch of this size, for the whole work, where the round's payloads lie. */
 enum status collective_scratch(struct collective *work, size_t bytes, struct error *err);
+
+/* Where this round's payloads lie: a vote's on the host. */
+static inline struct memory *collective_device(const struct collective *work)
+{
+    return work->voting ? NULL : work->device;
+}
+
+/* Memory for payloads there.  NULL: no memory. */
+struct staging *collective_staging(const struct collective *work);
+
+/* Copy, and add by the tree over members (reduce.h), there. */
+static inline enum status collective_copy(const struct collective *work, void *to, const void *from, size_t bytes,
+                                          struct error *err)
+{
+    return memory_copy(collective_device(work), to, from, bytes, err);
+}
+
+enum status collective_sum(const struct collective *work, const void *const *in, size_t count, void *out,
+                           struct error *err);
 
 extern const struct work_kind collective_kind;
 

@@ -219,9 +219,11 @@ void framed_give_block(struct framed_memory *way)
     way->block = NULL;
 }
 
-/* Nothing of it runs any more. */
-static void leave_way(struct framed_memory **way)
+/* Nothing of it runs any more: a payload that was staged is where it was. */
+static void leave_way(struct framed_memory **way, unsigned char **payload)
 {
+    if (*way && (*way)->origin)
+        *payload = (*way)->origin;
     if (*way)
         framed_give_block(*way);
     free(*way);
@@ -279,7 +281,7 @@ void framed_send_done(struct framed_send *send)
 {
     free(send->works);
     send->works = NULL;
-    leave_way(&send->way);
+    leave_way(&send->way, &send->payload);
 }
 
 /* 'route forward/0-2 (rank 0 to rank 2), step 3, send_receive, sequence 5, tensor hidden: ' and what differs. */
@@ -538,5 +540,5 @@ void framed_receive_done(struct framed_receive *receive)
     free(receive->refusal);
     receive->scratch = NULL;
     receive->refusal = NULL;
-    leave_way(&receive->way);
+    leave_way(&receive->way, &receive->payload);
 }

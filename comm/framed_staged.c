@@ -23,6 +23,7 @@ static enum status stage(struct framed_memory *way, struct session *session, uns
 static void unstage(struct framed_memory *way, unsigned char **payload)
 {
     *payload = way->origin;
+    way->origin = NULL;
     framed_give_block(way);
 }
 

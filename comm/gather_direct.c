@@ -57,7 +57,7 @@ static enum status send_own(struct collective *work, struct rows rows, struct er
                                         err);
     st = collective_send_all_apart(work, &part, &payload, err);
     if (st == STATUS_OK)
-        slab_pack(&work->send_slab, work->send->data, start, part.send_count, rows, payload);
+        st = slab_pack(work->device, &work->send_slab, work->send->data, start, part.send_count, rows, payload, err);
     return st;
 }
 
@@ -90,22 +90,22 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
 static enum status end(struct collective *work, int round, struct error *err)
 {
     const struct layout *from = &work->from;
+    enum status st = STATUS_OK;
 
-    (void)err;
     if (work->send != work->recv)
-        slab_move(&work->recv_slab, work->recv->data, from->start[work->rank], &work->send_slab, work->send->data, 0,
-                  layout_count(from, work->rank), piece_of(work, work->rank, round));
-    for (int i = 0, next = 0; i < work->size; i++) {
+        st = slab_move(work->device, &work->recv_slab, work->recv->data, from->start[work->rank], &work->send_slab,
+                       work->send->data, 0, layout_count(from, work->rank), piece_of(work, work->rank, round), err);
+    for (int i = 0, next = 0; i < work->size && st == STATUS_OK; i++) {
         struct rows rows = piece_of(work, i, round);
 
         if (i == work->rank || !travels(rows, round))
             continue;
         if (rows.count > 1)
-            slab_unpack(&work->recv_slab, work->recv->data, from->start[i], layout_count(from, i), rows,
-                        work->receives[next].payload);
+            st = slab_unpack(work->device, &work->recv_slab, work->recv->data, from->start[i], layout_count(from, i),
+                             rows, work->receives[next].payload, err);
         next++;
     }
-    return STATUS_OK;
+    return st;
 }
 
 const struct algorithm gather_direct = {.name = "direct", .begin = begin, .end = end};

@@ -5,8 +5,6 @@
  * rank - 2^k and gets as many from rank + 2^k. */
 #include "comm/collective.h"
 
-#include <string.h>
-
 /* Extents of count members' parts from member first on, in cyclic order. */
 static uint64_t run_extents(const struct collective *work, int first, int count)
 {
@@ -39,8 +37,9 @@ static enum status start(struct collective *work, struct error *err)
     enum status st = collective_scratch(work, slab_bytes(&work->recv_slab, layout_total(&work->from)), err);
 
     if (st == STATUS_OK)
-        slab_pack(&work->send_slab, work->send->data, work->send == work->recv ? work->from.start[work->rank] : 0,
-                  layout_count(&work->from, work->rank), slab_rows(&work->send_slab), work->scratch);
+        st = slab_pack(work->device, &work->send_slab, work->send->data,
+                       work->send == work->recv ? work->from.start[work->rank] : 0,
+                       layout_count(&work->from, work->rank), slab_rows(&work->send_slab), work->scratch, err);
     return st;
 }
 
@@ -63,36 +62,35 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     theirs = run_part(work, from, round_parts(work, round));
     if (st == STATUS_OK)
         st = collective_send(work, &to, 1, &mine, &payload, err);
-    if (st == STATUS_OK && mine.bytes)
-        memcpy(payload, work->scratch, mine.bytes);
+    if (st == STATUS_OK)
+        st = collective_copy(work, payload, work->scratch, mine.bytes, err);
     return st == STATUS_OK ? collective_receive(work, from, &theirs, err) : st;
 }
 
 /* All parts are here: each to its slot. */
-static void deliver(struct collective *work)
+static enum status deliver(struct collective *work, struct error *err)
 {
     const unsigned char *packed = work->scratch;
+    enum status st = STATUS_OK;
 
-    for (int i = 0; i < work->size; i++) {
+    for (int i = 0; i < work->size && st == STATUS_OK; i++) {
         int member = (work->rank + i) % work->size;
         uint64_t count = layout_count(&work->from, member);
 
-        slab_unpack(&work->recv_slab, work->recv->data, work->from.start[member], count, slab_rows(&work->recv_slab),
-                    packed);
+        st = slab_unpack(work->device, &work->recv_slab, work->recv->data, work->from.start[member], count,
+                         slab_rows(&work->recv_slab), packed, err);
         packed += slab_bytes(&work->recv_slab, count);
     }
+    return st;
 }
 
 static enum status end(struct collective *work, int round, struct error *err)
 {
     size_t held = slab_bytes(&work->recv_slab, run_extents(work, work->rank, 1 << round));
+    enum status st = collective_copy(work, (unsigned char *)work->scratch + held, work->receives[0].payload,
+                                     work->receives[0].payload_bytes, err);
 
-    (void)err;
-    if (work->receives[0].payload_bytes)
-        memcpy((unsigned char *)work->scratch + held, work->receives[0].payload, work->receives[0].payload_bytes);
-    if (2 << round >= work->size)
-        deliver(work);
-    return STATUS_OK;
+    return st == STATUS_OK && 2 << round >= work->size ? deliver(work, err) : st;
 }
 
 const struct algorithm gather_doubling = {.name = "doubling", .begin = begin, .end = end};

@@ -37,22 +37,25 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     st = collective_send(work, &next, 1, &mine, &payload, err);
     if (st != STATUS_OK)
         return st;
-    slab_pack(first ? &work->send_slab : &work->recv_slab, first ? work->send->data : work->recv->data,
-              first ? 0 : work->from.start[member], mine.send_count, slab_rows(&work->recv_slab), payload);
-    return collective_receive(work, before, &theirs, err);
+    st = slab_pack(work->device, first ? &work->send_slab : &work->recv_slab,
+                   first ? work->send->data : work->recv->data, first ? 0 : work->from.start[member], mine.send_count,
+                   slab_rows(&work->recv_slab), payload, err);
+    return st == STATUS_OK ? collective_receive(work, before, &theirs, err) : st;
 }
 
 static enum status end(struct collective *work, int round, struct error *err)
 {
     int member = sent_in(work, round + 1);
+    enum status st = STATUS_OK;
 
-    (void)err;
     if (!round)
-        slab_unpack(&work->recv_slab, work->recv->data, work->from.start[work->rank],
-                    layout_count(&work->from, work->rank), slab_rows(&work->recv_slab), work->sends[0].payload);
-    slab_unpack(&work->recv_slab, work->recv->data, work->from.start[member], layout_count(&work->from, member),
-                slab_rows(&work->recv_slab), work->receives[0].payload);
-    return STATUS_OK;
+        st = slab_unpack(work->device, &work->recv_slab, work->recv->data, work->from.start[work->rank],
+                         layout_count(&work->from, work->rank), slab_rows(&work->recv_slab), work->sends[0].payload,
+                         err);
+    if (st != STATUS_OK)
+        return st;
+    return slab_unpack(work->device, &work->recv_slab, work->recv->data, work->from.start[member],
+                       layout_count(&work->from, member), slab_rows(&work->recv_slab), work->receives[0].payload, err);
 }
 
 const struct algorithm gather_ring = {.name = "ring", .begin = begin, .end = end};

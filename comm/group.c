@@ -132,6 +132,11 @@ static enum status check_tensor(const struct group *group, const struct tensor *
     return STATUS_OK;
 }
 
+static const char *memory_text(const struct memory *memory)
+{
+    return memory ? memory->ops->name(memory) : "host";
+}
+
 static enum status check_tensors(const struct group *group, const struct tensor *send, const struct tensor *recv,
                                  struct error *err)
 {
@@ -144,6 +149,9 @@ static enum status check_tensors(const struct group *group, const struct tensor 
     if (send->dtype != recv->dtype)
         return error_set(err, STATUS_INVALID, "group %s: sends %s, receives %s", group->spec.name,
                          dtype_name(send->dtype), dtype_name(recv->dtype));
+    if (memory_device(send->memory) != memory_device(recv->memory))
+        return error_set(err, STATUS_INVALID, "group %s: sends out of memory %s, receives into %s", group->spec.name,
+                         memory_text(send->memory), memory_text(recv->memory));
     if (overlap(send, recv))
         return error_set(err, STATUS_INVALID, "group %s: what is sent and what is received overlap", group->spec.name);
     return STATUS_OK;
@@ -181,6 +189,7 @@ static enum status prepare(struct group *group, enum operation operation, struct
     if (recv) {
         work->send = tensor_retain(send);
         work->recv = tensor_retain(recv);
+        work->device = memory_device(recv->memory);
         work->dtype = recv->dtype;
         work->shape = recv->shape;
         work->completion.bytes = send->bytes > recv->bytes ? send->bytes : recv->bytes;
@@ -193,12 +202,11 @@ static enum status prepare(struct group *group, enum operation operation, struct
 static enum status begin_alone(struct collective *work, int round, bool *ret_more, struct error *err)
 {
     (void)round;
-    (void)err;
-    if (work->recv && work->recv != work->send && work->recv->bytes)
-        memcpy(work->recv->data, work->send->data, work->recv->bytes);
     work->completion.flags = work->flags;
     *ret_more = false;
-    return STATUS_OK;
+    if (!work->recv || work->recv == work->send)
+        return STATUS_OK;
+    return collective_copy(work, work->recv->data, work->send->data, work->recv->bytes, err);
 }
 
 static const struct algorithm alone = {.name = "alone", .begin = begin_alone};

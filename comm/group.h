@@ -2,9 +2,10 @@
  *
  * Collective over the group: same order of calls on every member; a group runs one operation at a time, and further
  * ones queue.  Tensors are retained until completion; the caller must not write what is sent nor read what is
- * received.  Output is meaningless before completion.  Common statuses: STATUS_INVALID (not selected in the plan,
- * dtype, shapes or counts that break the contract, not a member), STATUS_OVERFLOW (limits), STATUS_NOMEM,
- * the session's first failure. */
+ * received.  Output is meaningless before completion.  Tensors may lie in a device's memory, both of a call in the
+ * same; the operation begins behind what was queued there before.  Common statuses: STATUS_INVALID (not selected in the
+ * plan, dtype, shapes or counts that break the contract, not a member), STATUS_OVERFLOW (limits), STATUS_NOMEM, the
+ * session's first failure. */
 #ifndef COMM_GROUP_H
 #define COMM_GROUP_H
 

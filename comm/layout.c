@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "base/runs.h"
+#include "base/memory.h"
 #include "base/size.h"
 
 enum status layout_init(struct layout *layout, const uint64_t *counts, int size, struct error *err)
@@ -83,30 +83,37 @@ static size_t stride_of(const struct slab *slab)
     return slab->extent * slab->inner_bytes;
 }
 
-void slab_pack(const struct slab *slab, const unsigned char *tensor, uint64_t start, uint64_t count, struct rows rows,
-               unsigned char *packed)
+enum status slab_pack(struct memory *device, const struct slab *slab, const unsigned char *tensor, uint64_t start,
+                      uint64_t count, struct rows rows, unsigned char *packed, struct error *err)
 {
     size_t run = (size_t)count * slab->inner_bytes;
 
-    if (run && rows.count)
-        runs_copy(packed, run, tensor + slab_offset(slab, start, rows), stride_of(slab), run, rows.count);
+    if (!run || !rows.count)
+        return STATUS_OK;
+    return memory_copy_rows(device, packed, run, tensor + slab_offset(slab, start, rows), stride_of(slab), run,
+                            rows.count, err);
 }
 
-void slab_unpack(const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count, struct rows rows,
-                 const unsigned char *packed)
+enum status slab_unpack(struct memory *device, const struct slab *slab, unsigned char *tensor, uint64_t start,
+                        uint64_t count, struct rows rows, const unsigned char *packed, struct error *err)
 {
     size_t run = (size_t)count * slab->inner_bytes;
 
-    if (run && rows.count)
-        runs_copy(tensor + slab_offset(slab, start, rows), stride_of(slab), packed, run, run, rows.count);
+    if (!run || !rows.count)
+        return STATUS_OK;
+    return memory_copy_rows(device, tensor + slab_offset(slab, start, rows), stride_of(slab), packed, run, run,
+                            rows.count, err);
 }
 
-void slab_move(const struct slab *to_slab, unsigned char *to, uint64_t to_start, const struct slab *from_slab,
-               const unsigned char *from, uint64_t from_start, uint64_t count, struct rows rows)
+enum status slab_move(struct memory *device, const struct slab *to_slab, unsigned char *to, uint64_t to_start,
+                      const struct slab *from_slab, const unsigned char *from, uint64_t from_start, uint64_t count,
+                      struct rows rows, struct error *err)
 {
     size_t run = (size_t)count * to_slab->inner_bytes;
 
-    if (run && rows.count)
-        runs_copy(to + slab_offset(to_slab, to_start, rows), stride_of(to_slab),
-                  from + slab_offset(from_slab, from_start, rows), stride_of(from_slab), run, rows.count);
+    if (!run || !rows.count)
+        return STATUS_OK;
+    return memory_copy_rows(device, to + slab_offset(to_slab, to_start, rows), stride_of(to_slab),
+                            from + slab_offset(from_slab, from_start, rows), stride_of(from_slab), run, rows.count,
+                            err);
 }

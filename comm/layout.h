@@ -58,15 +58,17 @@ struct rows slab_piece(const struct slab *slab, uint64_t count, size_t piece_byt
 /* How many pieces there are, at least one.  STATUS_OVERFLOW: more than an int holds. */
 enum status slab_pieces(const struct slab *slab, uint64_t count, size_t piece_bytes, int *ret, struct error *err);
 
-/* Copy count extents of these rows from start on out of (into) the tensor, from (to) contiguous memory.  Nothing is
- * touched for zero bytes, so that pointers may then be NULL. */
-void slab_pack(const struct slab *slab, const unsigned char *tensor, uint64_t start, uint64_t count, struct rows rows,
-               unsigned char *packed);
-void slab_unpack(const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count, struct rows rows,
-                 const unsigned char *packed);
+/* Copy count extents of these rows from start on out of (into) the tensor, from (to) contiguous memory; both lie in
+ * device, and the copy is queued there; NULL: on the host, and it has happened.  Nothing is touched for zero bytes, so
+ * that pointers may then be NULL.  The statuses of the memory's copies; on the host only STATUS_OK. */
+enum status slab_pack(struct memory *device, const struct slab *slab, const unsigned char *tensor, uint64_t start,
+                      uint64_t count, struct rows rows, unsigned char *packed, struct error *err);
+enum status slab_unpack(struct memory *device, const struct slab *slab, unsigned char *tensor, uint64_t start,
+                        uint64_t count, struct rows rows, const unsigned char *packed, struct error *err);
 /* The same from one tensor into another, whose slabs differ in their extents alone. */
-void slab_move(const struct slab *to_slab, unsigned char *to, uint64_t to_start, const struct slab *from_slab,
-               const unsigned char *from, uint64_t from_start, uint64_t count, struct rows rows);
+enum status slab_move(struct memory *device, const struct slab *to_slab, unsigned char *to, uint64_t to_start,
+                      const struct slab *from_slab, const unsigned char *from, uint64_t from_start, uint64_t count,
+                      struct rows rows, struct error *err);
 
 /* Where the part from start on begins in the first of the rows. */
 static inline size_t slab_offset(const struct slab *slab, uint64_t start, struct rows rows)
