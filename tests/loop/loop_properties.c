@@ -1,6 +1,7 @@
 /* Random cases of all operations over loopback, 1 to 16 ranks as threads, against a serial reference.
  *
- * usage: loop_properties SESSIONS [SEED]      SEED: run that session again, alone */
+ * usage: loop_properties MEMORY SESSIONS [SEED]      host, staged (a device's, through the host), device (direct);
+ * SEED: run that session again, alone */
 #include "tests/loop/ranks.h"
 
 #include <stdio.h>
@@ -21,8 +22,13 @@ static enum status cases_body(struct rank *self)
 {
     struct shared *shared = self->context;
 
-    return property_run(self->session, &shared->world, 0, CASES, shared->arrived, &self->err);
+    return property_run(self->session, self->memory, &shared->world, 0, CASES, shared->arrived, &self->err);
 }
+
+/* Where tensors lie, and how they leave there. */
+enum kind { ON_HOST, STAGED, DIRECT, KINDS };
+static const char *const kinds[KINDS] = {"host", "staged", "device"};
+static enum kind kind;
 
 /* The world's size, how messages travel and what is compared follow from the seed, too. */
 static void run_session(uint64_t seed)
@@ -47,12 +53,14 @@ static void run_session(uint64_t seed)
                             .group_count = (size_t)shared->world.group_count,
                             .routes = shared->world.routes,
                             .route_count = (size_t)shared->world.route_count,
+                            .late_memory = kind != ON_HOST,
+                            .ops = kind == DIRECT ? &loopback_device_ops : NULL,
                             .body = cases_body,
                             .context = shared};
     ranks_run(ranks);
     for (int i = 0; i < size; i++)
-        ck_assert_msg(ranks->rank[i].status == STATUS_OK, "again with: loop_properties 1 %llu\nrank %d: %s",
-                      (unsigned long long)seed, i, ranks->rank[i].err.text);
+        ck_assert_msg(ranks->rank[i].status == STATUS_OK, "again with: loop_properties %s 1 %llu\nrank %d: %s",
+                      kinds[kind], (unsigned long long)seed, i, ranks->rank[i].err.text);
     ranks_check(ranks);
     free(ranks);
     free(shared);
@@ -70,10 +78,14 @@ int main(int argc, char **argv)
 {
     Suite *suite = suite_create("properties");
     TCase *all = tcase_create("all");
-    int sessions = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 1;
+    int sessions = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 1;
 
-    if (argc > 2)
-        first_seed = strtoull(argv[2], NULL, 10);
+    while (argc > 1 && kind < KINDS && strcmp(kinds[kind], argv[1]) != 0)
+        kind++;
+    if (kind == KINDS)
+        return EXIT_FAILURE;
+    if (argc > 3)
+        first_seed = strtoull(argv[3], NULL, 10);
     tcase_set_timeout(all, 120);
     tcase_add_loop_test(all, random_cases_equal_the_serial_reference, 0, sessions);
     suite_add_tcase(suite, all);

@@ -56,10 +56,11 @@ void property_put(const struct property_case *c, int member, size_t k, unsigned 
 void property_sum(const struct property_case *c, size_t k, unsigned char *data);
 
 /* Run count cases from index first on, several of them posted before the first is waited for.  Collective.
+ * memory: where this rank's tensors lie, the session's; NULL: on the host.
  * arrived [count], or NULL: counts who has entered each barrier, where ranks share memory.
  * A wrong result is STATUS_INTERNAL, told after the last case so that every rank stays in step; err names seed and
  * case. */
-enum status property_run(struct session *session, const struct property_world *world, uint64_t first, int count,
-                         atomic_int *arrived, struct error *err);
+enum status property_run(struct session *session, struct memory *memory, const struct property_world *world,
+                         uint64_t first, int count, atomic_int *arrived, struct error *err);
 
 #endif

@@ -89,7 +89,8 @@ static void draw_route(struct property_world *world, int number, uint64_t *state
                                                 .tensors = world->tensors[number],
                                                 .extent_count = PROPERTY_EXTENTS,
                                                 .extents = world->extents[number],
-                                                .depth = 1 + (int)draw(state, 3)};
+                                                .depth = 1 + (int)draw(state, 3),
+                                                .memory_tensors = (uint32_t)property_mix(*state)};
 }
 
 void property_world_draw(uint64_t seed, int size, struct property_world *world)

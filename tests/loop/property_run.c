@@ -1,4 +1,7 @@
-/* Post, wait, compare.  Tensors are filled with what a member contributes, and everything behind is a canary. */
+/* Post, wait, compare.  Tensors are filled with what a member contributes, and everything behind is a canary.
+ *
+ * What lies in another memory is copied there, and not waited for: the operation begins behind it.  Afterwards it is
+ * copied back, and compared on the host. */
 #include "tests/loop/property.h"
 
 #include <inttypes.h>
@@ -19,8 +22,12 @@ struct running {
     struct group *group;
     struct route *route;
     int me; /* member index; of a route 0: sends, 1: receives; -1: takes no part */
+    struct memory *memory;
     struct tensor *send;
-    struct tensor *recv; /* may be send */
+    struct tensor *recv;        /* may be send */
+    struct tensor *placed_send; /* the same in memory; with none they are send and recv themselves */
+    struct tensor *placed_recv;
+    struct tensor *images[PROPERTY_TENSORS]; /* of a bundle that is sent: what its tensors are copied from */
     struct completion *completion;
     uint32_t flags;
 };
@@ -129,16 +136,56 @@ static uint64_t total(const struct run *runs)
     return all;
 }
 
+static struct tensor *placed(const struct running *r, struct tensor *tensor, enum status *st, struct error *err)
+{
+    struct tensor *other = NULL;
+
+    if (!r->memory)
+        return tensor_retain(tensor);
+    if (*st == STATUS_OK)
+        *st = tensor_create_in(r->memory, tensor->dtype, &tensor->shape, &other, err);
+    if (*st == STATUS_OK)
+        *st = memory_copy(r->memory, other->data, tensor->data, tensor->bytes, err);
+    return other;
+}
+
+static enum status place(struct running *r, struct error *err)
+{
+    enum status st = STATUS_OK;
+
+    r->placed_send = placed(r, r->send, &st, err);
+    if (r->recv && r->recv != r->send)
+        r->placed_recv = placed(r, r->recv, &st, err);
+    else if (r->placed_send)
+        r->placed_recv = tensor_retain(r->placed_send);
+    return st;
+}
+
+/* Back to the host. */
+static enum status fetch(struct running *r, struct error *err)
+{
+    enum status st = STATUS_OK;
+
+    if (!r->memory || !r->placed_send)
+        return STATUS_OK;
+    st = memory_copy(r->memory, r->send->data, r->placed_send->data, r->send->bytes, err);
+    if (st == STATUS_OK && r->recv && r->recv != r->send)
+        st = memory_copy(r->memory, r->recv->data, r->placed_recv->data, r->recv->bytes, err);
+    return st == STATUS_OK ? memory_wait(r->memory, UINT64_MAX, err) : st;
+}
+
 static enum status post_sum(struct running *r, struct error *err)
 {
     size_t bytes = dtype_bytes(r->c.dtype);
-    enum status st;
+    enum status st = STATUS_OK;
 
     r->send = tensor_along(&r->c, r->c.shape.dim[r->c.axis], err);
     r->recv = r->c.in_place ? tensor_retain(r->send) : tensor_along(&r->c, r->c.shape.dim[r->c.axis], err);
     for (size_t k = 0; k < r->send->bytes / bytes; k++)
         property_put(&r->c, r->me, k, r->send->data + k * bytes);
-    st = group_all_reduce_sum(r->group, r->send, r->recv, &r->completion, err);
+    st = place(r, err);
+    if (st == STATUS_OK)
+        st = group_all_reduce_sum(r->group, r->placed_send, r->placed_recv, &r->completion, err);
     /* Refused alike on every member, before anything is sent. */
     return st == STATUS_INVALID && r->c.dtype == DTYPE_BOOL && !r->completion ? STATUS_OK : st;
 }
@@ -148,6 +195,7 @@ static enum status post_gather(struct running *r, struct error *err)
     struct run all = gathered(&r->c);
     struct run own = part_of(&r->c, r->me);
     bool even = r->c.operation == OPERATION_ALL_GATHER_EVEN;
+    enum status st = STATUS_OK;
 
     r->recv = tensor_along(&r->c, total(&all), err);
     r->send = r->c.in_place ? tensor_retain(r->recv) : tensor_along(&r->c, own.counts[0], err);
@@ -155,28 +203,39 @@ static enum status post_gather(struct running *r, struct error *err)
         (void)walk(&r->c, &all, r->recv, false, r->me);
     else
         (void)walk(&r->c, &own, r->send, false, -1);
-    return even ? group_all_gather_even(r->group, r->send, r->recv, r->c.axis, &r->completion, err)
-                : group_all_gather_uneven(r->group, r->send, r->recv, r->c.axis, r->c.counts, &r->completion, err);
+    st = place(r, err);
+    if (st != STATUS_OK)
+        return st;
+    return even ? group_all_gather_even(r->group, r->placed_send, r->placed_recv, r->c.axis, &r->completion, err)
+                : group_all_gather_uneven(r->group, r->placed_send, r->placed_recv, r->c.axis, r->c.counts,
+                                          &r->completion, err);
 }
 
 static enum status post_exchange(struct running *r, struct error *err)
 {
     struct run sent = exchanged(&r->c, r->me, true);
     struct run received = exchanged(&r->c, r->me, false);
+    enum status st = STATUS_OK;
 
     r->send = tensor_along(&r->c, total(&sent), err);
     r->recv = tensor_along(&r->c, total(&received), err);
     (void)walk(&r->c, &sent, r->send, false, -1);
-    return group_variable_all_to_all(r->group, r->send, r->recv, r->c.axis, sent.counts, received.counts,
+    st = place(r, err);
+    if (st != STATUS_OK)
+        return st;
+    return group_variable_all_to_all(r->group, r->placed_send, r->placed_recv, r->c.axis, sent.counts, received.counts,
                                      &r->completion, err);
 }
 
 static enum status post_broadcast(struct running *r, struct error *err)
 {
+    enum status st = STATUS_OK;
+
     r->send = tensor_along(&r->c, r->c.shape.dim[r->c.axis], err);
     for (size_t k = 0; r->me == r->c.root && k < r->send->bytes; k++)
         r->send->data[k] = property_byte(&r->c, r->c.root, -1, k);
-    return group_broadcast(r->group, r->send, r->c.root, &r->completion, err);
+    st = place(r, err);
+    return st == STATUS_OK ? group_broadcast(r->group, r->placed_send, r->c.root, &r->completion, err) : st;
 }
 
 static enum status post_bundle(struct running *r, struct error *err)
@@ -188,9 +247,15 @@ static enum status post_bundle(struct running *r, struct error *err)
         return route_receive(r->route, r->c.bundle, NULL, NULL, r->c.index, &r->completion, err);
     st = route_acquire(r->route, &bundle, err);
     for (int t = 0; st == STATUS_OK && t < bundle->count; t++) {
-        st = tensor_reshape(bundle->tensor[t], r->c.route->tensors[t].dtype, &r->c.bundle[t], err);
-        for (size_t k = 0; st == STATUS_OK && k < bundle->tensor[t]->bytes; k++)
-            bundle->tensor[t]->data[k] = property_byte(&r->c, t, -1, k);
+        struct tensor *tensor = bundle->tensor[t];
+
+        st = tensor_reshape(tensor, r->c.route->tensors[t].dtype, &r->c.bundle[t], err);
+        if (st == STATUS_OK)
+            st = tensor_create(tensor->dtype, &tensor->shape, &r->images[t], err);
+        for (size_t k = 0; st == STATUS_OK && k < tensor->bytes; k++)
+            r->images[t]->data[k] = property_byte(&r->c, t, -1, k);
+        if (st == STATUS_OK)
+            st = memory_copy(tensor->memory, tensor->data, r->images[t]->data, tensor->bytes, err);
     }
     return st == STATUS_OK ? route_send(r->route, bundle, r->c.index, &r->completion, err) : st;
 }
@@ -235,10 +300,10 @@ static enum status refuse(const struct running *r, struct error *err)
     return error_set(err, STATUS_INTERNAL, "case %" PRIu64 ": who is not a member was let in", r->c.index);
 }
 
-static enum status begin(struct session *session, const struct property_world *world, uint64_t index, struct running *r,
-                         atomic_int *arrived, struct error *err)
+static enum status begin(struct session *session, struct memory *memory, const struct property_world *world,
+                         uint64_t index, struct running *r, atomic_int *arrived, struct error *err)
 {
-    *r = (struct running){.session = session, .me = -1};
+    *r = (struct running){.session = session, .memory = memory, .me = -1};
     property_case_draw(world, index, &r->c);
     if (r->c.group) {
         r->group = session_group(session, r->c.group->id);
@@ -267,6 +332,19 @@ static bool sum_is_right(const struct running *r, bool sent)
     return true;
 }
 
+static bool tensor_is_right(const struct property_case *c, int t, const struct tensor *tensor)
+{
+    struct tensor *image = NULL;
+    bool right = tensor_create(tensor->dtype, &tensor->shape, &image, NULL) == STATUS_OK &&
+                 memory_copy(tensor->memory, image->data, tensor->data, tensor->bytes, NULL) == STATUS_OK &&
+                 memory_wait(tensor->memory, UINT64_MAX, NULL) == STATUS_OK;
+
+    for (size_t k = 0; right && k < tensor->bytes; k++)
+        right = image->data[k] == property_byte(c, t, -1, k);
+    tensor_release(image);
+    return right;
+}
+
 static bool bundle_is_right(const struct running *r)
 {
     uint64_t epoch = 0;
@@ -278,8 +356,7 @@ static bool bundle_is_right(const struct running *r)
 
         for (int i = 0; i < tensor->shape.ndim; i++)
             right = right && tensor->shape.dim[i] == r->c.bundle[t].dim[i];
-        for (size_t k = 0; k < tensor->bytes; k++)
-            right = right && tensor->data[k] == property_byte(&r->c, t, -1, k);
+        right = right && tensor_is_right(&r->c, t, tensor);
     }
     route_return(r->route, bundle);
     return right;
@@ -340,6 +417,8 @@ static enum status end(struct running *r, const struct property_world *world, co
 
     if (r->completion) {
         st = completion_wait(r->completion, DEADLINE_NONE, err);
+        if (st == STATUS_OK)
+            st = fetch(r, err);
         if (st == STATUS_OK && !is_right(r, arrived) && !wrong->status) {
             char text[160];
 
@@ -354,11 +433,15 @@ static enum status end(struct running *r, const struct property_world *world, co
     }
     tensor_release(r->send);
     tensor_release(r->recv);
+    tensor_release(r->placed_send);
+    tensor_release(r->placed_recv);
+    for (int t = 0; t < PROPERTY_TENSORS; t++)
+        tensor_release(r->images[t]);
     return st;
 }
 
-enum status property_run(struct session *session, const struct property_world *world, uint64_t first, int count,
-                         atomic_int *arrived, struct error *err)
+enum status property_run(struct session *session, struct memory *memory, const struct property_world *world,
+                         uint64_t first, int count, atomic_int *arrived, struct error *err)
 {
     struct running running[MOST_POSTED];
     struct error wrong = {0};
@@ -369,7 +452,7 @@ enum status property_run(struct session *session, const struct property_world *w
         int posted = 0;
 
         for (; posted < most && done + posted < count && st == STATUS_OK; posted++)
-            st = begin(session, world, first + (uint64_t)(done + posted), &running[posted],
+            st = begin(session, memory, world, first + (uint64_t)(done + posted), &running[posted],
                        arrived ? &arrived[done + posted] : NULL, err);
         if (st != STATUS_OK)
             return error_wrap(err, st, "seed %" PRIu64 ", case %" PRIu64, world->seed,

@@ -16,7 +16,7 @@ static int cases = 1;
 START_TEST(random_cases_equal_the_serial_reference)
 {
     struct error err = {0};
-    enum status st = property_run(session, &world, 0, cases, NULL, &err);
+    enum status st = property_run(session, NULL, &world, 0, cases, NULL, &err);
 
     ck_assert_msg(st == STATUS_OK, "again with: mpi_properties %d %llu\n%s", cases, (unsigned long long)world.seed,
                   err.text);
