@@ -299,6 +299,7 @@ bool recorder_sign(const char *run_dir, int rank, struct recorder_sign *ret)
     ret->pid = (int)get_u32(header + AT_PID);
     get_name(header + AT_HOST, ret->host);
     ret->started_unix_ns = get_u64(header + AT_STARTED);
+    ret->written_ns = get_u64(header + AT_WRITTEN);
     ret->end = (enum recorder_end)get_u32(header + AT_END);
     return true;
 }

@@ -107,6 +107,7 @@ struct recorder_sign {
     int pid;
     char host[64];
     uint64_t started_unix_ns;
+    uint64_t written_ns; /* last sign of life, since the start */
     enum recorder_end end;
 };
 

@@ -170,7 +170,7 @@ static void note(struct job *job, enum status st, const struct error *err)
     job->why = *err;
 }
 
-/* The folder of this run; a second call with the same id changes nothing. */
+/* The folder of this run; a second call with the same id changes nothing.  Rank 0 makes it this job's alone. */
 static enum status make_run_dir(struct job *job, const char *id, int rank, int size, struct error *err)
 {
     struct text below = {0};
@@ -181,9 +181,13 @@ static enum status make_run_dir(struct job *job, const char *id, int rank, int s
         return STATUS_OK;
     (void)snprintf(job->run_id, sizeof job->run_id, "%s", id);
     topology_path(job->topology, job->topology->run_dir.value, &below);
-    st = run_folder_make(text_string(&below), job->topology->name.value, id, rank == 0, &path, err);
+    st = run_folder_make(text_string(&below), job->topology->name.value, id, &path, err);
+    if (st == STATUS_OK && rank == 0)
+        st = run_folder_claim(text_string(&path), run_job_name(), err);
     text_done(&below);
     text_done(&job->run_dir);
+    if (st != STATUS_OK)
+        text_done(&path);
     job->run_dir = path;
     if (st == STATUS_OK)
         keeper_set_run(job->keeper, text_string(&job->run_dir), rank, size);
@@ -200,16 +204,36 @@ static bool explain_start(void *context, struct text *out)
     return speaks;
 }
 
+/* Then rank 0 will be refused; nothing of this job may be written there meanwhile. */
+static bool is_others(const struct job *job, const char *id, int rank)
+{
+    struct text below = {0};
+    struct text path = {0};
+    bool others = false;
+
+    if (rank == 0 || !job->topology || !job->topology->run_dir.value)
+        return false;
+    topology_path(job->topology, job->topology->run_dir.value, &below);
+    if (run_folder_make(text_string(&below), job->topology->name.value, id, &path, NULL) == STATUS_OK)
+        others = run_folder_is_others(text_string(&path), run_job_name());
+    text_done(&below);
+    text_done(&path);
+    return others;
+}
+
 /* Before MPI: where all ranks already share a folder, say that this one has come. */
 static void answer_roll_call(struct job *job)
 {
     const struct starter *starter = &job->starter;
     struct error problem = {0};
+    char id[RUN_ID_BYTES];
     enum status st;
 
-    if (starter->rank < 0 || starter->size < 2 || !run_id_given())
+    if (starter->rank < 0 || starter->size < 2)
         return;
-    st = make_run_dir(job, run_id_given(), starter->rank, starter->size, &problem);
+    st = run_id_given(id, &problem);
+    if (st == STATUS_OK && *id && !is_others(job, id, starter->rank))
+        st = make_run_dir(job, id, starter->rank, starter->size, &problem);
     note(job, st, &problem);
     if (st != STATUS_OK || !job->run_dir.length)
         return;
@@ -376,6 +400,23 @@ static enum status consensus(struct job *job, struct error *err)
     return facts_agree(&facts, job->session, err);
 }
 
+/* Rank 0 chooses the folder before the others hear of it: "" is none, since it cannot be had. */
+static void open_run_dir(struct job *job, char *id, int rank, int size)
+{
+    struct error problem = {0};
+    enum status st;
+
+    memset(id, 0, RUN_ID_BYTES);
+    if (rank)
+        return;
+    st = run_id_choose(id, &problem);
+    if (st == STATUS_OK)
+        st = make_run_dir(job, id, rank, size, &problem);
+    note(job, st, &problem);
+    if (st != STATUS_OK || (job->run_id[0] && !job->run_dir.length))
+        memset(id, 0, RUN_ID_BYTES);
+}
+
 static enum status agree(struct job *job, struct error *err)
 {
     const struct wire *wire = &job->wire;
@@ -383,18 +424,21 @@ static enum status agree(struct job *job, struct error *err)
     int size = wire->ops->size(wire->transport);
     char id[RUN_ID_BYTES];
     struct error problem = {0};
-    enum status st = run_id_agree(wire->ops, wire->transport, clock_ns() + startup_timeout(job), id, err);
+    enum status st;
 
-    if (st != STATUS_OK)
-        return st;
     check_world(job, size);
     note(job, check_faults(job->options, size, &problem), &problem);
+    open_run_dir(job, id, rank, size);
+    st = run_id_agree(wire->ops, wire->transport, clock_ns() + startup_timeout(job), id, err);
+    if (st != STATUS_OK)
+        return st;
     if (job->prepared == STATUS_OK)
         plan_rank(job->plan, rank, &job->rank);
     set_tag(job, rank, size);
     if (job->prepared == STATUS_OK && rank == 0 && !job->task)
         note(job, read_prompts(job, &problem), &problem);
-    note(job, make_run_dir(job, id, rank, size, &problem), &problem);
+    if (rank && *id)
+        note(job, make_run_dir(job, id, rank, size, &problem), &problem);
     st = choose_transport(job, err);
     if (st == STATUS_OK)
         st = open_session(job, err);
@@ -429,6 +473,12 @@ void job_begin(struct job *job)
 {
     watchdog_disarm(job->watchdog);
     limit_stop(job, job->topology->communication.timeout_ns.value);
+}
+
+/* The calls of comm are ours here: an argument that breaks their contract is no usage of the user's. */
+static enum status own_mistake(enum status st, struct error *err)
+{
+    return st == STATUS_INVALID ? error_wrap(err, STATUS_INTERNAL, "a mistake of Ferry itself, please report") : st;
 }
 
 /* What the job is there for, between the consensus and the close. */
@@ -509,6 +559,7 @@ static enum status run(struct job *job, struct error *err)
     }
     if (st == STATUS_OK)
         return end_well(job, err);
+    st = own_mistake(st, err);
     if (!job->session) {
         keeper_last_words(job->keeper, st, err->text);
     } else {

@@ -4,29 +4,63 @@
 #include "launcher/run_folder.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/clock.h"
-#include "comm/cause.h"
 #include "comm/recorder.h"
 
-const char *run_id_given(void)
-{
-    static const char *const variables[] = {"FERRY_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
-                                            "SLURM_JOB_ID"};
-    const char *id = NULL;
+/* The starter's own words for a job, in the order in which they are believed. */
+static const char *const job_variables[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID"};
 
-    for (size_t i = 0; !id && i < sizeof variables / sizeof *variables; i++) {
-        id = getenv(variables[i]);
-        if (id && !*id)
-            id = NULL;
+const char *run_job_name(void)
+{
+    for (size_t i = 0; i < sizeof job_variables / sizeof *job_variables; i++) {
+        const char *name = getenv(job_variables[i]);
+
+        if (name && *name)
+            return name;
     }
-    return id;
+    return "";
+}
+
+/* A person chose it, and looks for the folder of this name. */
+static enum status check_chosen(const char *id, struct error *err)
+{
+    if (strlen(id) >= RUN_ID_BYTES)
+        return error_set(err, STATUS_ENVIRONMENT, "FERRY_RUN_ID has %zu bytes, at most %d are allowed: %.40s...",
+                         strlen(id), RUN_ID_BYTES - 1, id);
+    for (const char *c = id; *c; c++) {
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            return error_set(err, STATUS_ENVIRONMENT,
+                             "FERRY_RUN_ID holds the control character 0x%02x at byte %d: it names the run's folder",
+                             (unsigned char)*c, (int)(c - id));
+    }
+    return STATUS_OK;
+}
+
+enum status run_id_given(char *id, struct error *err)
+{
+    const char *chosen = getenv("FERRY_RUN_ID");
+    const char *job = run_job_name();
+    enum status st = chosen ? check_chosen(chosen, err) : STATUS_OK;
+
+    memset(id, 0, RUN_ID_BYTES);
+    if (st != STATUS_OK)
+        return st;
+    if (chosen && *chosen)
+        (void)snprintf(id, RUN_ID_BYTES, "%s", chosen);
+    else if (strlen(job) < RUN_ID_BYTES)
+        (void)snprintf(id, RUN_ID_BYTES, "%s", job);
+    else
+        (void)snprintf(id, RUN_ID_BYTES, "%.46s-%016" PRIx64, job, (uint64_t)XXH3_64bits(job, strlen(job)));
+    return STATUS_OK;
 }
 
 static void invent(char *id)
@@ -38,6 +72,15 @@ static void invent(char *id)
     if (gmtime_r(&now, &parts))
         used = strftime(id, RUN_ID_BYTES, "%Y%m%dT%H%M%SZ", &parts);
     (void)snprintf(id + used, RUN_ID_BYTES - used, "-%d", (int)getpid());
+}
+
+enum status run_id_choose(char *id, struct error *err)
+{
+    enum status st = run_id_given(id, err);
+
+    if (st == STATUS_OK && !*id)
+        invent(id);
+    return st;
 }
 
 static enum status finish(const struct transport_ops *ops, struct transport *transport, struct work *work,
@@ -101,16 +144,10 @@ static enum status receive(const struct transport_ops *ops, struct transport *tr
 enum status run_id_agree(const struct transport_ops *ops, struct transport *transport, uint64_t deadline_ns, char *id,
                          struct error *err)
 {
-    const char *given = run_id_given();
     uint32_t tag = ops->max_tag(transport) - 1; /* no group or route exists yet */
 
-    memset(id, 0, RUN_ID_BYTES);
     if (ops->rank(transport) != 0)
         return receive(ops, transport, tag, deadline_ns, id, err);
-    if (given)
-        (void)snprintf(id, RUN_ID_BYTES, "%s", given);
-    else
-        invent(id);
     return send(ops, transport, tag, deadline_ns, id, err);
 }
 
@@ -121,8 +158,7 @@ static enum status make(const char *path, struct error *err)
     return STATUS_OK;
 }
 
-enum status run_folder_make(const char *run_dir, const char *name, const char *id, bool fresh, struct text *path,
-                            struct error *err)
+enum status run_folder_make(const char *run_dir, const char *name, const char *id, struct text *path, struct error *err)
 {
     enum status st = make(run_dir, err);
     size_t begin;
@@ -138,8 +174,6 @@ enum status run_folder_make(const char *run_dir, const char *name, const char *i
     }
     if (st == STATUS_OK)
         st = make(path->bytes, err);
-    if (st == STATUS_OK && fresh)
-        cause_forget(path->bytes);
     return st;
 }
 

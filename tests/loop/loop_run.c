@@ -27,6 +27,8 @@ static void *agree(void *context)
     struct transport *transport = NULL;
 
     EXPECT(loopback_join(member->world, member->rank, &transport, &member->err) == STATUS_OK);
+    if (member->rank == 0)
+        EXPECT(run_id_choose(member->id, &member->err) == STATUS_OK);
     if (!member->absent)
         member->status = run_id_agree(&loopback_ops, transport, clock_ns() + 300 * NS_PER_MS, member->id, &member->err);
     loopback_ops.close(transport, false);
