@@ -305,6 +305,17 @@ enum completion_state completion_test(struct completion *completion)
     return state;
 }
 
+bool completion_quarantined(const struct completion *completion)
+{
+    struct session *session = completion->session;
+    bool quarantined;
+
+    session_lock(session);
+    quarantined = completion->state == COMPLETION_PENDING && completion->lane->orphan;
+    session_unlock(session);
+    return quarantined;
+}
+
 static bool ended(void *context)
 {
     const struct completion *completion = context;
@@ -315,9 +326,11 @@ static bool ended(void *context)
 enum status completion_wait(struct completion *completion, uint64_t deadline_ns, struct error *err)
 {
     struct session *session = completion->session;
+    bool quarantined;
     enum status st = STATUS_OK;
 
     session_lock(session);
+    quarantined = completion->state == COMPLETION_PENDING && completion->lane->orphan;
     if (completion->state == COMPLETION_PENDING)
         st = session_wait(session, completion->lane, ended, completion, deadline_ns, err);
     /* Has the wait itself failed the session?  Then what can be given back is, before it returns. */
@@ -329,6 +342,8 @@ enum status completion_wait(struct completion *completion, uint64_t deadline_ns,
         st = STATUS_OK;
     else if (completion->state == COMPLETION_FAILED)
         st = error_set(err, completion->status, "%s", completion->text ? completion->text : session->failure.text);
+    else if (st == STATUS_TIMEOUT && quarantined && deadline_ns != DEADLINE_NONE)
+        (void)lane_check(completion->lane, err); /* explains more than the caller's deadline */
     session_unlock(session);
     return st;
 }

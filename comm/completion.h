@@ -22,6 +22,10 @@ enum completion_state { COMPLETION_PENDING, COMPLETION_DONE, COMPLETION_FAILED }
 /* Move it if it can move; never blocks.  Whoever asks again and again waits: the session's timeout rule holds. */
 enum completion_state completion_test(struct completion *completion);
 
+/* Is it pending, and has the timeout rule given it up (on_timeout: quarantine), or the work before it?  It may still
+ * end: completion_test goes on to move it.  Local. */
+bool completion_quarantined(const struct completion *completion);
+
 /* Wait until done or failed, or until deadline_ns on the monotonic clock.  Spins up to 50 us, then sleeps in growing
  * steps up to 1 ms.
  * STATUS_OK       done

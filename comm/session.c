@@ -234,7 +234,10 @@ void session_progress(struct session *session)
         return;
     atomic_store_explicit(&session->progress_ns, now, memory_order_relaxed);
     session_lock(session);
-    session->wait.counter++;
+    /* Who asks for pending work again and again waits for it: between two questions this call is none of progress, or
+     * ranks that ask for each other's work would never be found out.  A wait in another thread is that one's. */
+    if (session->waiters || !session->asking.between)
+        session->wait.counter++;
     session_advance(session);
     session_unlock(session);
 }
@@ -347,8 +350,13 @@ void session_log(struct session *session, const char *line)
 
 void session_phase(struct session *session, const char *phase)
 {
+    char before[sizeof session->wait.phase];
+
     session_lock(session);
+    memcpy(before, session->wait.phase, sizeof before);
     (void)snprintf(session->wait.phase, sizeof session->wait.phase, "%s", phase);
+    if (strcmp(before, session->wait.phase) != 0)
+        session->wait.counter++;
     if (session->failed)
         recorder_phase(session->recorder, phase);
     else

@@ -93,7 +93,8 @@ int session_rank(const struct session *session);
 int session_size(const struct session *session);
 
 /* Move everything that can move; never blocks.  Compute calls it between tiles, as often as it likes: it does something
- * every 50 us.  Counts as a sign of life. */
+ * every 50 us.  Counts as a sign of life, but not between two questions for the same pending work (completion_test, or
+ * waits that last a moment, at least every 2 s or quarter of the timeout): who asks so waits. */
 void session_progress(struct session *session);
 
 /* STATUS_OK, or the first failure with its sentence. */
@@ -123,7 +124,8 @@ enum status session_settle(struct session *session, struct error *err, bool *ret
  * is gone, it is lost. */
 void session_log(struct session *session, const char *line);
 
-/* What this rank is doing, for "what do you wait for?" and the recorder: "step 12, stage 1".  Copied, cut at 63. */
+/* What this rank is doing, for "what do you wait for?" and the recorder: "step 12, stage 1".  Copied, cut at 63.
+ * Another phase than before is a sign of life, also of a rank that asks. */
 void session_phase(struct session *session, const char *phase);
 
 struct session_counters {

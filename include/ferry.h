@@ -146,10 +146,14 @@ FERRY_API int ferry_coordinate(const struct ferry_session *session, const char *
 
 /* Move what can move and answer the other ranks; never blocks.  For long computations: call it between tiles, as often
  * as you like (it does something every 50 us).  It counts as a sign of life: a rank that neither waits nor calls it for
- * communication.timeout while another waits for it is taken to be stuck.  FERRY_OK, or the session's failure. */
+ * communication.timeout while another waits for it is taken to be stuck.  It does not count while the program asks for
+ * an operation again and again (ferry_test, or short ferry_wait; at least every 2 s, or quarter of the timeout): such a
+ * program waits, and two that ask for each other are found out.  One that computes and asks in turns says so by
+ * ferry_phase.  FERRY_OK, or the session's failure. */
 FERRY_API enum ferry_status ferry_progress(struct ferry_session *session, struct ferry_error *error);
 
-/* What this rank is doing, for messages and the flight recorder: "step 12".  Copied, cut at 63 bytes.  Local. */
+/* What this rank is doing, for messages and the flight recorder: "step 12".  Another text than before is a sign of
+ * life. Copied, cut at 63 bytes.  NULL: nothing happens.  Local. */
 FERRY_API void ferry_phase(struct ferry_session *session, const char *phase);
 
 /* This rank cannot go on: end the session on every rank with this status and sentence.  The first failure wins.  Local,
@@ -228,12 +232,22 @@ FERRY_API void ferry_tensor_release(struct ferry_tensor *tensor);
  * before done. */
 struct ferry_completion;
 
-enum ferry_state { FERRY_PENDING = 0, FERRY_DONE = 1, FERRY_FAILED = 2 };
+enum ferry_state {
+    FERRY_PENDING = 0,
+    FERRY_DONE = 1,
+    FERRY_FAILED = 2,
+    FERRY_QUARANTINED = 3 /* of ferry_test: pending, and given up by communication.timeout */
+};
 
 #define FERRY_FOREVER UINT64_MAX
 
 /* Move it if it can move; never blocks.  Whoever asks again and again waits, by communication.timeout as ferry_wait
- * does.  FERRY_FAILED: ferry_wait says why. */
+ * does.
+ * FERRY_FAILED       ferry_wait says why
+ * FERRY_QUARANTINED  with communication.on_timeout: quarantine, when the timeout has passed: the operation, or one
+ *                    before it on the same group or route, is pending and may still end; ferry_wait(.., 0, ..) says it
+ *                    with FERRY_TIMEOUT.  A loop that asks while FERRY_PENDING ends; one that wants to see the end of
+ *                    quarantine asks on */
 FERRY_API enum ferry_state ferry_test(struct ferry_completion *completion);
 
 /* Wait until it is done or failed, or for timeout_ns nanoseconds (FERRY_FOREVER: the topology's communication.timeout

@@ -31,7 +31,14 @@ enum ferry_status posting_end(struct posting *posting, struct ferry_completion *
 
 enum ferry_state ferry_test(struct ferry_completion *completion)
 {
-    return !completion ? FERRY_FAILED : (enum ferry_state)completion_test(completion->completion);
+    enum ferry_state state;
+
+    if (!completion)
+        return FERRY_FAILED;
+    state = (enum ferry_state)completion_test(completion->completion);
+    if (state == FERRY_PENDING && completion_quarantined(completion->completion))
+        return FERRY_QUARANTINED;
+    return state;
 }
 
 static uint64_t deadline_after(uint64_t timeout_ns)

@@ -122,7 +122,8 @@ def stopped():
         suspects = [end for end in said["end"] if end["suspect"]]
         check(len(suspects) == 1 and suspects[0]["rank"] == 3 and suspects[0]["waiting"] == 3,
               "all wait for rank 3 in the end", said)
-    tally.check("3 ranks wait for rank 3 (silent, process " in page.out and "stat T: stopped" in page.out,
+    tally.check("3 ranks wait for rank 3 (silent, process " in page.out and
+                "process    rank 3: process %d is stopped" % job.ranks()[3][1] in page.out,
                 "the page says whom to look at", page.summary())
     copy = os.path.join(folder, "copy")
     shutil.copytree(only_run(where), copy)

@@ -176,7 +176,9 @@ static enum status quarantine_body(struct rank *self)
     EXPECT(group_barrier(late, &orphan, &self->err) == STATUS_OK);
     EXPECT(completion_wait(orphan, DEADLINE_NONE, &err) == STATUS_TIMEOUT);
     EXPECT(strstr(err.text, "rank 1 has stood still") != NULL);
-    EXPECT(completion_test(orphan) == COMPLETION_PENDING);
+    EXPECT(completion_test(orphan) == COMPLETION_PENDING && completion_quarantined(orphan));
+    EXPECT(completion_wait(orphan, clock_ns() + NS_PER_MS, &err) == STATUS_TIMEOUT);
+    EXPECT(strstr(err.text, "group group/1 is quarantined: barrier, sequence 0, has not ended") != NULL);
     EXPECT(group_barrier(late, &completion, &err) == STATUS_TIMEOUT);
     EXPECT(strstr(err.text, "group group/1 is quarantined: barrier, sequence 0, has not ended") != NULL);
     EXPECT(session_check(self->session, &self->err) == STATUS_OK);
@@ -184,7 +186,7 @@ static enum status quarantine_body(struct rank *self)
     EXPECT(finish(group_barrier(other, &completion, &self->err), &completion, &self->err) == STATUS_OK);
     for (int i = 0; i < 30000 && completion_test(orphan) == COMPLETION_PENDING; i++)
         clock_sleep_ns(NS_PER_MS);
-    EXPECT(completion_test(orphan) == COMPLETION_DONE);
+    EXPECT(completion_test(orphan) == COMPLETION_DONE && !completion_quarantined(orphan));
     completion_release(orphan);
     return finish(group_barrier(late, &completion, &self->err), &completion, &self->err);
 }
@@ -196,6 +198,45 @@ START_TEST(a_quarantined_group_refuses_work_until_the_orphan_ends)
                           .session = {.timeout_ns = NS_PER_S, .on_timeout = ON_TIMEOUT_QUARANTINE}};
 
     run(&ranks, quarantine_body);
+    ranks_check(&ranks);
+}
+END_TEST
+
+/* The same seen by a caller who never waits: he is told in time, and sees the end all the same. */
+static enum status asked_into_quarantine_body(struct rank *self)
+{
+    atomic_int *refused = self->context;
+    struct group *late = session_group(self->session, 1);
+    struct completion *first = NULL;
+    struct completion *second = NULL;
+    uint64_t start_ns = clock_ns();
+
+    if (self->rank)
+        until(refused);
+    EXPECT(group_barrier(late, &first, &self->err) == STATUS_OK);
+    EXPECT(group_barrier(late, &second, &self->err) == STATUS_OK);
+    while (!self->rank && !completion_quarantined(second) && clock_ns() < start_ns + 20 * NS_PER_S) {
+        EXPECT(completion_test(first) == COMPLETION_PENDING);
+        clock_sleep_ns(NS_PER_MS);
+    }
+    EXPECT(self->rank || (completion_quarantined(first) && completion_quarantined(second)));
+    EXPECT(self->rank || clock_ns() >= start_ns + NS_PER_S);
+    atomic_store(refused, 1);
+    for (int i = 0; i < 30000 && completion_test(second) == COMPLETION_PENDING; i++)
+        clock_sleep_ns(NS_PER_MS);
+    EXPECT(completion_test(first) == COMPLETION_DONE && completion_test(second) == COMPLETION_DONE);
+    completion_release(first);
+    completion_release(second);
+    return STATUS_OK;
+}
+
+START_TEST(who_only_asks_is_told_of_quarantine)
+{
+    atomic_int refused = 0;
+    struct ranks ranks = {.context = &refused,
+                          .session = {.timeout_ns = NS_PER_S, .on_timeout = ON_TIMEOUT_QUARANTINE}};
+
+    run(&ranks, asked_into_quarantine_body);
     ranks_check(&ranks);
 }
 END_TEST
@@ -393,6 +434,7 @@ int main(void)
     tcase_add_test(all, callers_may_release_and_abandon_at_once);
     tcase_add_test(all, a_deadline_tears_nothing_down);
     tcase_add_test(all, a_quarantined_group_refuses_work_until_the_orphan_ends);
+    tcase_add_test(all, who_only_asks_is_told_of_quarantine);
     tcase_add_loop_test(all, the_timeout_rule_holds_however_a_caller_waits, 0, POLLINGS);
     tcase_add_test(all, who_has_asked_once_does_not_wait_for_ever);
     tcase_add_test(all, after_the_first_failure_nothing_native_is_submitted);
