@@ -19,7 +19,7 @@ static const struct {
     [STATUS_ENVIRONMENT] = {"environment", 5},
     [STATUS_NOMEM] = {"out of memory", 5},
     [STATUS_OVERFLOW] = {"over a limit", 5},
-    [STATUS_INVALID] = {"invalid argument", 1},
+    [STATUS_INVALID] = {"invalid argument", 2},
     [STATUS_UNSUPPORTED] = {"unsupported", 4},
     [STATUS_MISMATCH] = {"mismatch", 6},
     [STATUS_CORRUPT] = {"corrupt", 6},
@@ -72,6 +72,15 @@ enum status error_wrap(struct error *err, enum status st, const char *format, ..
 
 _Noreturn void check_failed(const char *expression, const char *file, int line)
 {
-    (void)fprintf(stderr, "ferry: broken invariant: %s (%s:%d)\n", expression, file, line);
+    (void)fprintf(stderr,
+                  "ferry: error: internal: this is a mistake of Ferry itself, please report this line: at %s:%d it is "
+                  "not so that %s\n",
+                  file, line, expression);
+    abort();
+}
+
+_Noreturn void rule_broken(const char *rule, const char *file, int line)
+{
+    (void)fprintf(stderr, "ferry: error: the program that calls Ferry broke a rule: %s (%s:%d)\n", rule, file, line);
     abort();
 }

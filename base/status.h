@@ -57,9 +57,15 @@ const char *status_name(enum status st);
 /* The process's exit code, 0..10, as docs/exit-codes.md lists them. */
 int status_exit_code(enum status st);
 
-/* Our own mistakes only: a broken invariant.  Prints the expression and aborts.  No effects inside. */
+/* Our own mistakes only: a broken invariant.  Prints that it is one, with the expression to report, and aborts.  No
+ * effects inside. */
 #define CHECK(expression) ((expression) ? (void)0 : check_failed(#expression, __FILE__, __LINE__))
 
+/* A caller's mistake with memory, which no status can mend: prints the rule that was broken, a sentence, and aborts.  No
+ * effects inside. */
+#define REQUIRE(expression, rule) ((expression) ? (void)0 : rule_broken(rule, __FILE__, __LINE__))
+
 _Noreturn void check_failed(const char *expression, const char *file, int line);
+_Noreturn void rule_broken(const char *rule, const char *file, int line);
 
 #endif

@@ -96,7 +96,7 @@ void bundle_pool_give(struct bundle_pool *pool, struct bundle *bundle)
 
     if (!bundle)
         return;
-    CHECK(pooled->lent);
+    REQUIRE(pooled->lent, "a bundle is given back that is not lent: it was returned or sent before");
     pooled->lent = false;
     pooled->next = pool->free;
     pool->free = pooled;

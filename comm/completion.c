@@ -356,7 +356,8 @@ void completion_release(struct completion *completion)
         return;
     session = completion->session;
     session_lock(session);
-    CHECK(completion->state != COMPLETION_PENDING);
+    REQUIRE(completion->state != COMPLETION_PENDING,
+            "a completion is released while it is pending: wait for it, or abandon it");
     drop(completion);
     session_unlock(session);
 }
@@ -397,7 +398,7 @@ uint32_t completion_flags(const struct completion *completion)
     uint32_t flags;
 
     session_lock(session);
-    CHECK(completion->state == COMPLETION_DONE);
+    REQUIRE(completion->state == COMPLETION_DONE, "flags are asked for before their agreement is done");
     flags = completion->flags;
     session_unlock(session);
     return flags;

@@ -421,7 +421,7 @@ enum status route_send(struct route *route, struct bundle *bundle, uint64_t epoc
         session_unlock(session);
         return st;
     }
-    CHECK(bundle_pool_lent(transfer->bundle));
+    REQUIRE(bundle_pool_lent(transfer->bundle), "a bundle is sent that is not lent: it was returned or sent before");
     route->sequence++;
     session->epoch = epoch;
     if (skip) {
@@ -533,7 +533,9 @@ struct bundle *route_take(struct completion *completion, uint64_t *ret_epoch)
     struct bundle *bundle = NULL;
 
     session_lock(completion->session);
-    CHECK(completion->kind == &receive_kind && completion->state == COMPLETION_DONE && !transfer->taken);
+    REQUIRE(completion->kind == &receive_kind && completion->state == COMPLETION_DONE,
+            "a bundle is taken from what is no receipt, or none that is done");
+    REQUIRE(!transfer->taken, "the bundle of a receipt is taken twice");
     transfer->taken = true;
     bundle = transfer->bundle;
     if (ret_epoch)

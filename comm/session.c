@@ -69,7 +69,7 @@ enum status session_poison(struct session *session, enum status st, const char *
                           .time_ns = clock_ns() - session->start_ns,
                           .epoch = session->epoch};
 
-    if (st == STATUS_MISMATCH || session->size == 1)
+    if (st == STATUS_MISMATCH || st == STATUS_USAGE || session->size == 1)
         (void)snprintf(cause.text, sizeof cause.text, "%s", text);
     else
         (void)snprintf(cause.text, sizeof cause.text, "rank %d: %.1500s", session->rank, text);

@@ -101,7 +101,8 @@ void session_progress(struct session *session);
 enum status session_check(struct session *session, struct error *err);
 
 /* Record a failure of this rank (a model that could not be loaded, a token that is not finite); the first wins.
- * In a world of several ranks "rank R: " is put in front of the sentence. */
+ * In a world of several ranks "rank R: " is put in front of the sentence, but for STATUS_USAGE: all ranks were given the
+ * command line. */
 void session_fail(struct session *session, enum status st, const char *why);
 
 /* What later collectives agree on before their payload may be used.  Local; every rank makes the same change between

@@ -105,7 +105,8 @@ void session_unlock(struct session *session); /* releases it */
 enum status session_admit(struct session *session, bool *ret_skip, struct error *err);
 
 /* Record and spread a failure of this rank; the first wins.  Another rank may print it, so this rank is put in front,
- * but for a mismatch, which names the ranks that it is about.  Returns the session's (first) status. */
+ * but for a mismatch, which names the ranks that it is about, and a mistake of the command line, which all ranks were
+ * given.  Returns the session's (first) status. */
 enum status session_poison(struct session *session, enum status st, const char *text);
 
 enum status session_poison_cause(struct session *session, const struct cause *cause);

@@ -77,6 +77,14 @@ static int unknown_command(const char *name)
     return status_exit_code(STATUS_USAGE);
 }
 
+/* Exit code of a usage error: a command takes no more than so many words. */
+static int too_many(const char *command, const char *word)
+{
+    starter_yield();
+    log_error("usage: ferry %s takes no argument '%s'; `ferry help` explains the commands", command, word);
+    return status_exit_code(STATUS_USAGE);
+}
+
 static int help_command(int argc, char **argv)
 {
     char option[] = "--help";
@@ -85,6 +93,8 @@ static int help_command(int argc, char **argv)
 
     if (of_a_command && !command)
         return unknown_command(argv[1]);
+    if (argc > 2)
+        return too_many("help", argv[2]);
     if (!starter_speaks())
         return 0;
     if (!command || command->run == help_command) {

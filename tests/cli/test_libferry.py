@@ -290,7 +290,7 @@ def refused(name, words, status, pattern, ranks=2, told=None):
 refused("another number of ranks", [probe, "sums", topology(3)], "topology", "is for 3 ranks, this job has 2: mpirun -n 3")
 refused("a missing file", [probe, "sums", os.path.join(folder, "none.yaml")], "storage", "none.yaml")
 refused("a fault's words", [probe, "sums", topology(2), "fault:rank=0,op=1,kind=sneeze"], "usage", "sneeze")
-refused("options of another size", [probe, "size", topology(2)], "internal", "options of 3 bytes")
+refused("options of another size", [probe, "size", topology(2)], "usage", "options of 3 bytes")
 workload = running.write_topology(folder, "work", {"data": 2}, {"model": "x", "prompts": ["y"]})
 refused("a workload", [probe, "sums", workload], "topology", "has a workload, which `ferry run` works on")
 causes = refused("one bad file", ["-n", "1", probe, "sums", topology(2), ":", "-n", "1", probe, "sums",
