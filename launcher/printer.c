@@ -176,6 +176,8 @@ static const char *finish_word(const struct output *output)
 {
     if (output->flags & TOKEN_FAILED)
         return "error";
+    if (output->flags & TOKEN_DEADLINE)
+        return "deadline";
     return output->flags & TOKEN_STOP ? "stop" : "length";
 }
 
@@ -284,6 +286,18 @@ static void fail_output(struct printer *printer, const struct token *token)
     finish_output(printer, token->request);
 }
 
+/* Its time is up: what has come is its answer. */
+static void cut_output(struct printer *printer, const struct token *token)
+{
+    struct output *output = &printer->outputs[token->request];
+
+    output->flags = token->flags;
+    output->last_ns = clock_ns();
+    if (!output->count)
+        output->first_ns = output->last_ns;
+    finish_output(printer, token->request);
+}
+
 static void add_token(struct printer *printer, const struct result *result)
 {
     const struct token *token = &result->token;
@@ -326,6 +340,8 @@ enum status printer_emit(void *context, const struct result *result, struct erro
         return check(printer, err);
     if (token->flags & TOKEN_FAILED)
         fail_output(printer, token);
+    else if (token->flags & TOKEN_DEADLINE)
+        cut_output(printer, token);
     else
         add_token(printer, result);
     if (!printer->o.json)

@@ -20,14 +20,16 @@
 #include "comm/route.h"
 #include "comm/session.h"
 #include "runtime/boundary.h"
+#include "runtime/deadlines.h"
 #include "runtime/picker.h"
 #include "runtime/plan.h"
 #include "runtime/prompts.h"
 #include "runtime/schedule.h"
 #include "runtime/stage.h"
 
-/* The vote's flag beside EPOCH_FOR. */
+/* The vote's flag beside EPOCH_FOR; above it stands rank 0's clock. */
 enum { VOTE_DONE = 2u };
+_Static_assert(VOTE_DONE < 1u << DEADLINES_SHIFT, "flags of a vote lie below the clock");
 
 struct generation {
     struct generate_options o;
@@ -37,6 +39,7 @@ struct generation {
     struct schedule *schedule; /* first stage */
     struct picker *picker;     /* last stage */
     struct results *results;
+    struct deadlines *deadlines;
     uint32_t *ids;           /* [wave_rows] */
     struct token *picked;    /* [waves, slots]: of the last pass, on the last stage */
     struct token *starts[2]; /* [waves, slots]: tokens that a step starts from, by step modulo 2; first stage */
@@ -141,6 +144,24 @@ static enum status create_picker(struct generation *g, struct error *err)
     return g->o.rank->last ? picker_create(&options, &g->picker, err) : STATUS_OK;
 }
 
+static enum status create_results(struct generation *g, struct error *err)
+{
+    const struct generate_options *o = &g->o;
+    const struct deadlines_options options = {
+        .prompts = o->prompts,
+        .lines = (uint32_t)o->plan->mesh.size[AXIS_DATA],
+        .keeper = o->rank->rank == 0,
+        .emit = o->emit,
+        .emit_context = o->emit_context,
+    };
+    enum status st = deadlines_create(&options, &g->deadlines, err);
+
+    if (st != STATUS_OK)
+        return st;
+    return results_create(o->plan, o->rank, o->session, g->waves, o->top, deadlines_emit, g->deadlines, &g->results,
+                          err);
+}
+
 static enum status create_tokens(struct generation *g, struct error *err)
 {
     size_t all = (size_t)g->waves * g->o.plan->slots;
@@ -200,8 +221,7 @@ enum status generation_create(const struct generate_options *options, struct gen
     if (st == STATUS_OK)
         st = create_schedule(g, slots, err);
     if (st == STATUS_OK)
-        st = results_create(options->plan, options->rank, options->session, g->waves, options->top, options->emit,
-                            options->emit_context, &g->results, err);
+        st = create_results(g, err);
     if (st == STATUS_OK)
         st = create_picker(g, err);
     if (st != STATUS_OK) {
@@ -221,6 +241,7 @@ void generation_destroy(struct generation *g)
     schedule_destroy(g->schedule);
     picker_destroy(g->picker);
     results_destroy(g->results);
+    deadlines_destroy(g->deadlines);
     free(g->ids);
     free(g->picked);
     free(g->starts[0]);
@@ -317,7 +338,9 @@ static enum status read_verdict(struct generation *g, struct error *err)
 
 static enum status poll_verdict(struct generation *g, struct error *err)
 {
-    return epoch_heard(&g->book) ? read_verdict(g, err) : results_poll(g->results, err);
+    enum status st = epoch_heard(&g->book) ? read_verdict(g, err) : results_poll(g->results, err);
+
+    return st == STATUS_OK ? deadlines_tell(g->deadlines, g->results, err) : st;
 }
 
 /* The step before this one was aborted, and so is this one: back to the start of that one. */
@@ -357,6 +380,7 @@ static enum status settle_step(struct generation *g, bool *ret_done, bool *ret_b
     if (*ret_back)
         return turn_back(g, epoch.number, err);
     *ret_done = epoch.flags & VOTE_DONE;
+    deadlines_read(g->deadlines, epoch.flags, g->step, g->schedule);
     if (!g->told)
         return STATUS_OK;
     return error_set(err, STATUS_MISMATCH, "a request failed in step %" PRIu64 ", but nobody voted against it",
@@ -368,7 +392,8 @@ static enum status cast_vote(struct generation *g, struct error *err)
     bool done = !g->schedule || schedule_done(g->schedule);
 
     g->cast = true;
-    return epoch_vote(&g->book, (g->failed ? 0 : EPOCH_FOR) | (done ? VOTE_DONE : 0), err);
+    return epoch_vote(&g->book, (g->failed ? 0 : EPOCH_FOR) | (done ? VOTE_DONE : 0) | deadlines_vote(g->deadlines),
+                      err);
 }
 
 static enum status run_wave(struct generation *g, uint32_t index, struct error *err)
@@ -478,6 +503,7 @@ static void note_end(struct generation *g)
 enum status generation_run(struct generation *g, struct generate_stats *ret, struct error *err)
 {
     uint64_t start = clock_ns();
+    deadlines_start(g->deadlines);
     enum status st = run_steps(g, err);
     bool clean = st == STATUS_OK;
     struct error ignored = {0};
@@ -491,6 +517,8 @@ enum status generation_run(struct generation *g, struct generate_stats *ret, str
     enum status results = results_finish(g->results, st == STATUS_OK, clean ? err : &ignored);
 
     st = st == STATUS_OK ? results : st;
+    if (st == STATUS_OK)
+        st = deadlines_tell(g->deadlines, NULL, err);
     g->stats.steps = g->book.next;
     g->stats.aborted = g->book.aborted_count;
     g->stats.elapsed_ns = clock_ns() - start;

@@ -4,11 +4,12 @@
  * one samples and sends the tokens back.  Step n's vote travels while n + 1 computes; what a step generated is handed
  * out after its commit.  Every rank takes part in every wave and vote, idle or not.
  *
- * A request whose logits are not finite is voted down by the rank that samples it.  The step, and the one that was
- * begun on top of it, are then aborted on every rank: caches, slots and digests go back to the step's start, the
- * request ends with a failed result, and the others go on with the same bits as if it had never been there.  Every
- * other failure poisons the session; each rank then knows of its last two steps whether they were committed, aborted,
- * or cannot be known (epoch.h). */
+ * A request whose deadline has passed by rank 0's clock ends at a step on which all agree (deadlines.h); nothing is
+ * aborted for it.  A request whose logits are not finite is voted down by the rank that samples it.  The step, and the
+ * one that was begun on top of it, are then aborted on every rank: caches, slots and digests go back to the step's
+ * start, the request ends with a failed result, and the others go on with the same bits as if it had never been there.
+ * Every other failure poisons the session; each rank then knows of its last two steps whether they were committed,
+ * aborted, or cannot be known (epoch.h). */
 #ifndef RUNTIME_GENERATE_H
 #define RUNTIME_GENERATE_H
 

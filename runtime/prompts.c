@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/size.h"
 #include "base/tensor.h"
 #include "checkpoint/model_config.h"
@@ -17,6 +18,7 @@
 #include "runtime/wait.h"
 #include "topology/source.h"
 #include "topology/topology.h"
+#include "topology/value.h"
 
 enum { MAX_FILE_BYTES = 1 << 28, SHARE_TOKENS = 1 << 18, MAX_MESSAGES = 4096, SHOWN_CHARACTERS = 200 };
 
@@ -25,7 +27,9 @@ struct reading {
     const struct tokenizer *tokenizer;
     uint32_t context;
     struct prompts *prompts;
-    size_t capacity; /* of begin */
+    size_t capacity;      /* of begin */
+    uint64_t deadline_ns; /* of a prompt that says none; 0: none */
+    uint64_t own_ns;      /* what the prompt that is being read says; 0: nothing */
     struct token_list list;
     struct error *err;
 };
@@ -34,7 +38,14 @@ void prompts_done(struct prompts *prompts)
 {
     free(prompts->begin);
     free(prompts->tokens);
+    free(prompts->deadline_ms);
     *prompts = (struct prompts){0};
+}
+
+/* Rounded up: nobody's time is up too early. */
+static uint32_t in_ms(uint64_t ns)
+{
+    return (uint32_t)((ns + NS_PER_MS - 1) / NS_PER_MS);
 }
 
 /* Close the prompt whose ids were appended to the list last. */
@@ -55,6 +66,8 @@ static enum status finish_prompt(struct reading *r)
         if (r->list.ids[i] >= vocab)
             return error_set(r->err, STATUS_MODEL, "prompt %u: token %u is outside the model's vocabulary of %" PRIu64,
                              p->count, r->list.ids[i], vocab);
+    p->deadline_ms[p->count] = in_ms(r->own_ns ? r->own_ns : r->deadline_ns);
+    r->own_ns = 0;
     p->begin[++p->count] = r->list.count;
     return STATUS_OK;
 }
@@ -63,6 +76,7 @@ static enum status start_prompt(struct reading *r)
 {
     size_t capacity = r->capacity ? 2 * r->capacity : 64;
     uint64_t *begin;
+    uint32_t *deadline_ms;
 
     if (r->prompts->count >= PROMPTS_MAX)
         return error_set(r->err, STATUS_OVERFLOW, "more than %d prompts", PROMPTS_MAX);
@@ -74,6 +88,10 @@ static enum status start_prompt(struct reading *r)
     if (!r->capacity)
         begin[0] = 0;
     r->prompts->begin = begin;
+    deadline_ms = realloc(r->prompts->deadline_ms, capacity * sizeof *deadline_ms);
+    if (!deadline_ms)
+        return error_set(r->err, STATUS_NOMEM, "%u prompts", r->prompts->count);
+    r->prompts->deadline_ms = deadline_ms;
     r->capacity = capacity;
     return STATUS_OK;
 }
@@ -246,18 +264,34 @@ static enum status add_json_tokens(struct reading *r, json_t *object)
     return st == STATUS_OK ? finish_prompt(r) : st;
 }
 
-/* One prompt: an object with exactly one of three keys. */
+/* The time that a prompt may take. */
+static enum status take_deadline(struct reading *r, json_t *object)
+{
+    const char *words = NULL;
+    struct text text = {0};
+    enum status st = take_text(r, object, "deadline", &words);
+
+    if (st == STATUS_OK && !value_duration(words, strlen(words), NS_PER_MS, PROMPTS_MOST_NS, &r->own_ns))
+        st = error_set(r->err, STATUS_MODEL, "\"deadline\" is \"%s\": expected a time such as 500ms or 30s, at most 7d",
+                       shown(&text, words));
+    text_done(&text);
+    return st;
+}
+
+/* One prompt: an object with exactly one of three keys, and perhaps a deadline. */
 static enum status add_json(struct reading *r, json_t *object)
 {
-    static const char *const known[] = {"text", "messages", "tokens", NULL};
+    static const char *const known[] = {"text", "messages", "tokens", "deadline", NULL};
     static enum status (*const add[])(struct reading *, json_t *) = {add_json_text, add_json_chat, add_json_tokens};
     static const char expected[] = "one of \"text\", \"messages\" and \"tokens\"";
     int one = -1;
-    enum status st = check_keys(r, object, known, expected);
+    enum status st = check_keys(r, object, known, "one of \"text\", \"messages\" and \"tokens\", or \"deadline\"");
 
+    if (st == STATUS_OK && json_object_get(object, "deadline"))
+        st = take_deadline(r, object);
     if (st != STATUS_OK)
         return st;
-    for (int i = 0; known[i]; i++) {
+    for (int i = 0; i < (int)(sizeof add / sizeof *add); i++) {
         if (!json_object_get(object, known[i]))
             continue;
         if (one >= 0)
@@ -266,7 +300,8 @@ static enum status add_json(struct reading *r, json_t *object)
         one = i;
     }
     if (one < 0)
-        return error_set(r->err, STATUS_MODEL, "an empty object: expected %s", expected);
+        return error_set(r->err, STATUS_MODEL, "%s: expected %s",
+                         json_object_size(object) ? "no prompt" : "an empty object", expected);
     return add[one](r, object);
 }
 
@@ -367,7 +402,12 @@ enum status prompts_read(const struct topology *topology, const struct checkpoin
 {
     const struct topology_generate *generate = &topology->workload.generate;
     struct prompts prompts = {0};
-    struct reading r = {checkpoint, tokenizer, context, &prompts, 0, {0}, err};
+    struct reading r = {.checkpoint = checkpoint,
+                        .tokenizer = tokenizer,
+                        .context = context,
+                        .prompts = &prompts,
+                        .deadline_ns = generate->deadline_ns.value,
+                        .err = err};
     struct text path = {0};
     enum status st = STATUS_OK;
 
@@ -441,6 +481,16 @@ static enum status share_lengths(struct prompts *prompts, uint64_t total, struct
     return st;
 }
 
+/* Member 0's deadlines; without one there is nothing to send. */
+static enum status share_deadlines(struct prompts *prompts, bool any, struct group *world, struct error *err)
+{
+    if (!any)
+        return STATUS_OK;
+    if (!prompts->deadline_ms && !(prompts->deadline_ms = calloc(prompts->count, sizeof *prompts->deadline_ms)))
+        return error_set(err, STATUS_NOMEM, "the deadlines of %u prompts", prompts->count);
+    return share_words(prompts->deadline_ms, prompts->count, world, err);
+}
+
 /* What has come must be what rank 0 may have sent: rows are looked up and caches filled without a further look. */
 static enum status check_shared(const struct prompts *prompts, uint32_t context, uint64_t vocab, struct error *err)
 {
@@ -448,6 +498,9 @@ static enum status check_shared(const struct prompts *prompts, uint32_t context,
         if (!prompt_length(prompts, i) || prompt_length(prompts, i) >= context)
             return error_set(err, STATUS_MISMATCH, "prompt %u came with %u tokens, the context is %u", i,
                              prompt_length(prompts, i), context);
+        if (prompts->deadline_ms && prompts->deadline_ms[i] > in_ms(PROMPTS_MOST_NS))
+            return error_set(err, STATUS_MISMATCH, "prompt %u came with a deadline of %u ms", i,
+                             prompts->deadline_ms[i]);
         for (uint64_t k = prompts->begin[i]; k < prompts->begin[i + 1]; k++)
             if (prompts->tokens[k] >= vocab)
                 return error_set(err, STATUS_MISMATCH, "prompt %u came with token %u, the vocabulary has %" PRIu64, i,
@@ -462,8 +515,11 @@ enum status prompts_share(struct prompts *prompts, struct group *world, uint32_t
     bool root = group_rank(world) == 0;
     uint64_t total = root ? prompts->begin[prompts->count] : 0;
     uint32_t head[4] = {prompts->count, (uint32_t)total, (uint32_t)(total >> 32), 0};
-    enum status st = share_words(head, 4, world, err);
+    enum status st;
 
+    for (uint32_t i = 0; root && prompts->deadline_ms && i < prompts->count; i++)
+        head[3] |= prompts->deadline_ms[i] != 0;
+    st = share_words(head, 4, world, err);
     if (st != STATUS_OK)
         return st;
     total = head[1] | (uint64_t)head[2] << 32;
@@ -475,5 +531,7 @@ enum status prompts_share(struct prompts *prompts, struct group *world, uint32_t
         st = error_set(err, STATUS_NOMEM, "prompts of %" PRIu64 " tokens", total);
     if (st == STATUS_OK)
         st = share_words(prompts->tokens, total, world, err);
+    if (st == STATUS_OK)
+        st = share_deadlines(prompts, head[3] != 0, world, err);
     return st == STATUS_OK ? check_shared(prompts, context, vocab, err) : st;
 }

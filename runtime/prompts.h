@@ -14,10 +14,14 @@ struct topology;
 
 enum { PROMPTS_MAX = 1 << 20 };
 
+/* The longest deadline, the topology's default included. */
+#define PROMPTS_MOST_NS (UINT64_C(7) * 24 * 3600 * 1000000000)
+
 struct prompts {
     uint32_t count;
-    uint64_t *begin;  /* [count + 1] */
-    uint32_t *tokens; /* [begin[count]] */
+    uint64_t *begin;       /* [count + 1] */
+    uint32_t *tokens;      /* [begin[count]] */
+    uint32_t *deadline_ms; /* [count] since the generation's start, 0: none; NULL: no prompt has one */
 };
 
 /* Read and encode the topology's prompts or prompts_file ("-": stdin).  Local; world rank 0 only.  Checks ids against

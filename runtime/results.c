@@ -305,6 +305,11 @@ enum status results_abort(struct results *r, uint64_t step, uint64_t next, struc
     return st;
 }
 
+bool results_passed(const struct results *r, int line, uint64_t step)
+{
+    return (r->lines[line].route ? r->lines[line].next : r->committed) > step;
+}
+
 uint64_t results_wait_ns(const struct results *r)
 {
     return r->wait_ns;

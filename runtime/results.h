@@ -19,7 +19,8 @@ struct session;
 
 enum { RESULTS_MAX_TOP = 64 };
 
-/* One generated token, or a failed one that ends its request, as rank 0 learns of it.  Lent during the call. */
+/* One generated token, or a failed one or a deadline that ends its request, as rank 0 learns of it.  Lent during the
+ * call. */
 struct result {
     struct token token;
     uint64_t digest;             /* of the request's logits so far, this token's included; 0 unless asked for */
@@ -49,6 +50,9 @@ enum status results_abort(struct results *results, uint64_t step, uint64_t next,
 
 /* Hand on what has come; never blocks. */
 enum status results_poll(struct results *results, struct error *err);
+
+/* Rank 0: has everything of this step of a data line been handed on, or will never be? */
+bool results_passed(const struct results *results, int line, uint64_t step);
 
 /* Time spent waiting for other ranks so far. */
 uint64_t results_wait_ns(const struct results *results);

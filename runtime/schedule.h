@@ -2,7 +2,8 @@
  *
  * A step has a fixed number of waves, each with a fixed number of slots; a slot serves one request after another.
  * Requests are dealt to data lines in turn and taken in order.  Every decision follows from the prompts and the tokens
- * that came back, never from a clock, so that all tensor ranks of the stage decide alike.
+ * that came back, and from what all ranks agree on (deadlines.h), never from a rank's own clock, so that all tensor
+ * ranks of the stage decide alike.
  *
  * A slot whose request has ended rests for one step: until the step of its last token is committed that request may
  * have to be taken up again, and its cache must be what it was. */
@@ -21,9 +22,10 @@ enum {
     TOKEN_VALID = 1u,
     TOKEN_STOP = 2u,
     TOKEN_LENGTH = 4u,
-    TOKEN_FAILED = 8u,   /* no token: the logit of id `token` is not finite.  Its step is aborted, its request ends */
+    TOKEN_FAILED = 8u,    /* no token: the logit of id `token` is not finite.  Its step is aborted, its request ends */
     TOKEN_INFINITE = 16u, /* with TOKEN_FAILED: that logit is infinite, otherwise it is not a number */
-    TOKEN_ENDS = TOKEN_STOP | TOKEN_LENGTH | TOKEN_FAILED
+    TOKEN_DEADLINE = 32u, /* a result alone: no token, the request's time is up */
+    TOKEN_ENDS = TOKEN_STOP | TOKEN_LENGTH | TOKEN_FAILED | TOKEN_DEADLINE
 };
 
 struct token {

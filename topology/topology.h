@@ -273,6 +273,7 @@ struct topology_generate {
     struct topology_prompts prompts;
     struct topology_string prompts_file; /* never together with prompts; "-" is stdin of rank 0 */
     struct topology_number max_new_tokens;
+    struct topology_number deadline_ns; /* absent: 0, none */
     struct topology_flag ignore_eos;
     struct {
         struct topology_real temperature;

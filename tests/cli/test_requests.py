@@ -108,6 +108,38 @@ def test_text():
     tally.check(all("[%d] " % n in result.out for n in range(4)), "as text: every prompt has its heading", result.summary())
 
 
+def test_deadlines():
+    """A deadline of its own in the prompts file, one of all in the topology; rank 0 is held up for longer than either."""
+    reference = run(LLAMA, {"pipeline": 1}).objects()
+    held = ["--fault", "rank=0,op=10,kind=delay:600ms"]
+    cut = {1, 4}
+    with tempfile.TemporaryDirectory() as place:
+        path = os.path.join(place, "prompts.jsonl")
+        with open(path, "w", encoding="utf-8") as out:
+            for number, prompt in enumerate(PROMPTS):
+                own = {"deadline": "300ms"} if number in cut else {"deadline": "1h"} if number == 2 else {}
+                out.write(json.dumps({**prompt, **own}) + "\n")
+        for mesh in MESHES[1:]:
+            name = "deadlines, " + " ".join("%s %d" % pair for pair in mesh.items())
+            keys = {"model": LLAMA, "prompts_file": path, "max_new_tokens": NEW, "ignore_eos": True, "microbatch": 1,
+                    "prompt_chunk": 4}
+            result = running.generate(mesh, keys, ["--logits-digest"] + held, timeout=60, compute={"pieces": 2})
+            if not expecting.success(tally, name, result):
+                continue
+            objects = sorted(result.objects(), key=lambda o: o["prompt"])
+            check_others(name, objects, reference, cut)
+            tally.check([o["finish"] == "deadline" for o in objects] == [n in cut for n in range(len(PROMPTS))] and
+                        all(o["tokens"] == reference[n]["tokens"][:len(o["tokens"])] and len(o["tokens"]) < NEW
+                            for n, o in enumerate(objects) if n in cut),
+                        name + ": only those end early, with what they had made", result.summary())
+    result = running.generate({"pipeline": 2}, {"model": LLAMA, "prompts": PROMPTS, "max_new_tokens": NEW,
+                                                "ignore_eos": True, "microbatch": 1, "deadline": "300ms"}, held,
+                              timeout=60)
+    tally.check(result.code == 0 and {o["finish"] for o in result.objects()} <= {"deadline", "length"} and
+                "deadline" in {o["finish"] for o in result.objects()} and len(result.objects()) == len(PROMPTS),
+                "a deadline of all", result.summary())
+
+
 def test_more_best_logits_than_there_are():
     """--top-logits 64 of a vocabulary of 40."""
     def cut(tensors):
@@ -196,4 +228,5 @@ if __name__ == "__main__":
     test_failed_prompts()
     test_every_prompt_fails()
     test_text()
+    test_deadlines()
     tally.finish()

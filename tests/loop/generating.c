@@ -25,7 +25,7 @@ static enum status note(void *context, const struct result *result, struct error
     if (r >= GENERATING_PROMPTS || token->index >= GENERATING_NEW || token->index != job->counts[r])
         return error_set(err, STATUS_INTERNAL, "token %u of prompt %u out of order", token->index, r);
     job->flags[r] = token->flags;
-    if (token->flags & TOKEN_FAILED)
+    if (token->flags & (TOKEN_FAILED | TOKEN_DEADLINE))
         return STATUS_OK;
     job->tokens[r][job->counts[r]++] = token->token;
     job->digests[r] = result->digest;
@@ -205,7 +205,8 @@ void golden_load(struct golden *ret)
     uint64_t used = 0;
 
     ck_assert_ptr_nonnull(golden);
-    *ret = (struct golden){.prompts = {(uint32_t)json_array_size(list), ret->begin, ret->ids}};
+    *ret =
+        (struct golden){.prompts = {.count = (uint32_t)json_array_size(list), .begin = ret->begin, .tokens = ret->ids}};
     ck_assert_uint_le(ret->prompts.count, GENERATING_PROMPTS);
     for (uint32_t i = 0; i < ret->prompts.count; i++) {
         json_t *ids = json_object_get(json_array_get(list, i), "prompt_tokens");

@@ -24,7 +24,7 @@ static uint32_t made_token(uint32_t request, uint32_t index)
 
 static void set_prompts(struct drive *d, const uint32_t *lengths, uint32_t count)
 {
-    d->prompts = (struct prompts){count, d->begin, d->tokens};
+    d->prompts = (struct prompts){.count = count, .begin = d->begin, .tokens = d->tokens};
     for (uint32_t i = 0; i < count; i++) {
         d->begin[i + 1] = d->begin[i] + lengths[i];
         for (uint32_t k = 0; k < lengths[i]; k++)
