@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/size.h"
 
-enum { MEETING_TAG = 0, FIRST_REST_US = 5, LAST_REST_US = 2000 };
+enum { MEETING_TAG = 0, FIRST_REST_US = 5, LAST_REST_US = 2000, SCRATCH_BYTES = 65536 };
 
 struct meeting {
     const struct transport_ops *ops;
@@ -20,6 +20,7 @@ struct meeting {
     int size;
     uint64_t deadline_ns;
     unsigned char *bytes; /* [size][DEVICE_OFFER_BYTES] at rank 0; [1] of the larger message elsewhere */
+    bool stuck;           /* a send or receive has not ended: its memory stays to the end of the process */
 };
 
 static bool rest(const struct meeting *meeting, uint64_t *rest_ns)
@@ -33,7 +34,7 @@ static bool rest(const struct meeting *meeting, uint64_t *rest_ns)
 }
 
 /* Until posted work has ended. */
-static enum status finish(const struct meeting *meeting, struct work *work, struct error *err)
+static enum status finish(struct meeting *meeting, struct work *work, struct error *err)
 {
     uint64_t rest_ns = FIRST_REST_US * NS_PER_US;
     bool over = false;
@@ -41,14 +42,17 @@ static enum status finish(const struct meeting *meeting, struct work *work, stru
     for (;;) {
         enum status st = meeting->ops->test(meeting->transport, work, &over, err);
 
-        if (st != STATUS_OK || over)
+        if (over)
             return st;
-        if (!rest(meeting, &rest_ns))
+        meeting->stuck = st != STATUS_OK || !rest(meeting, &rest_ns);
+        if (st != STATUS_OK)
+            return st;
+        if (meeting->stuck)
             return error_set(err, STATUS_TIMEOUT, "the choice of devices is not over within startup_timeout");
     }
 }
 
-static enum status send(const struct meeting *meeting, int peer, const void *bytes, size_t count, struct error *err)
+static enum status send(struct meeting *meeting, int peer, const void *bytes, size_t count, struct error *err)
 {
     struct work *work = NULL;
     enum status st = meeting->ops->send(meeting->transport, peer, MEETING_TAG, bytes, count, &work, err);
@@ -56,8 +60,23 @@ static enum status send(const struct meeting *meeting, int peer, const void *byt
     return st == STATUS_OK ? finish(meeting, work, err) : st;
 }
 
+/* A matched message must be received; what a stranger sent goes nowhere. */
+static void drop(struct meeting *meeting, struct message *message, size_t bytes)
+{
+    void *scratch = bytes <= SCRATCH_BYTES ? malloc(bytes ? bytes : 1) : NULL;
+    struct work *work = NULL;
+    bool before = meeting->stuck;
+
+    if (!scratch)
+        return;
+    if (meeting->ops->receive(meeting->transport, message, scratch, bytes, &work, NULL) == STATUS_OK)
+        (void)finish(meeting, work, NULL);
+    if (meeting->stuck == before)
+        free(scratch);
+}
+
 /* One message of peer, if it has come. */
-static enum status receive(const struct meeting *meeting, int peer, void *bytes, size_t count, bool *ret_came,
+static enum status receive(struct meeting *meeting, int peer, void *bytes, size_t count, bool *ret_came,
                            struct error *err)
 {
     struct message *message = NULL;
@@ -68,11 +87,13 @@ static enum status receive(const struct meeting *meeting, int peer, void *bytes,
     *ret_came = st == STATUS_OK && message;
     if (!*ret_came)
         return st;
-    if (came != count)
+    if (came != count) {
+        drop(meeting, message, came);
         return error_set(err, STATUS_MISMATCH,
                          "rank %d sent %zu bytes where devices are chosen, expected %zu: every rank must run the same "
                          "Ferry",
                          peer, came, count);
+    }
     st = meeting->ops->receive(meeting->transport, message, bytes, count, &work, err);
     return st == STATUS_OK ? finish(meeting, work, err) : st;
 }
@@ -95,7 +116,7 @@ static enum status missing(const struct meeting *meeting, const bool *here, stru
 }
 
 /* Everybody's offer, as it comes. */
-static enum status collect(const struct meeting *meeting, bool *here, struct error *err)
+static enum status collect(struct meeting *meeting, bool *here, struct error *err)
 {
     uint64_t rest_ns = FIRST_REST_US * NS_PER_US;
     int left = meeting->size - 1;
@@ -132,7 +153,7 @@ static enum status decode_all(const struct meeting *meeting, struct device_offer
 }
 
 /* To each rank the decision with its own device. */
-static enum status answer(const struct meeting *meeting, struct device_verdict *verdict, const int *indices,
+static enum status answer(struct meeting *meeting, struct device_verdict *verdict, const int *indices,
                           struct error *err)
 {
     unsigned char bytes[DEVICE_VERDICT_BYTES];
@@ -176,7 +197,7 @@ static enum status preside(struct meeting *meeting, const struct device_offer *o
     return st;
 }
 
-static enum status attend(const struct meeting *meeting, const struct device_offer *offer, struct device_verdict *ret,
+static enum status attend(struct meeting *meeting, const struct device_offer *offer, struct device_verdict *ret,
                           struct error *err)
 {
     uint64_t rest_ns = FIRST_REST_US * NS_PER_US;
@@ -210,8 +231,7 @@ enum status device_meet(const struct transport_ops *ops, struct transport *trans
     if (!meeting.bytes)
         return error_set(err, STATUS_NOMEM, "devices of %d ranks", meeting.size);
     st = meeting.rank ? attend(&meeting, offer, ret, err) : preside(&meeting, offer, ret, err);
-    /* What has not ended may still be read or written: it stays to the end of the process. */
-    if (st == STATUS_OK)
+    if (!meeting.stuck)
         free(meeting.bytes);
     return st;
 }

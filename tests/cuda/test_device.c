@@ -247,14 +247,16 @@ static int print_facts(int index)
 
 int main(int argc, char **argv)
 {
-    Suite *suite = suite_create("device");
-    TCase *tests = tcase_create("device");
+    Suite *suite;
+    TCase *tests;
     SRunner *runner;
     int failed;
 
     if (argc == 3)
         return print_facts((int)strtol(argv[2], NULL, 10));
     (void)setenv("TEST_PROGRAM", argv[0], 1);
+    suite = suite_create("device");
+    tests = tcase_create("device");
     runner = srunner_create(suite);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_device_is_described_before_it_is_opened);

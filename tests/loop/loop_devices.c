@@ -40,13 +40,17 @@ static void *come(void *context)
     struct guest *guest = context;
     struct device_offer offer;
     struct work *work = NULL;
+    bool over = false;
 
     describe(guest, &offer);
-    if (guest->strange)
+    if (guest->strange) {
         guest->status = loopback_ops.send(guest->transport, 0, 0, bytes, guest->strange, &work, &guest->err);
-    else if (!guest->absent)
+        while (guest->status == STATUS_OK && !over)
+            guest->status = loopback_ops.test(guest->transport, work, &over, &guest->err);
+    } else if (!guest->absent) {
         guest->status = device_meet(&loopback_ops, guest->transport, &offer, clock_ns() + guest->within_ns,
                                     &guest->verdict, &guest->err);
+    }
     return NULL;
 }
 
