@@ -13,7 +13,6 @@
 #include "base/fit.h"
 #include "base/log.h"
 #include "comm/control.h"
-#include "comm/device.h"
 #include "comm/group.h"
 #include "comm/route.h"
 #include "comm/session.h"
@@ -219,7 +218,7 @@ static enum status exercise(const struct check *check, struct check_target *targ
         struct group *group = session_group(session, target->group->id);
 
         if (group_rank(group) >= 0)
-            st = probe_group(group, NULL, &target->cases, err);
+            st = probe_group(group, check->shuttle, &target->cases, err);
     } else if (rank == target->route->from || rank == target->route->to) {
         st = probe_route(session_route(session, target->route->id), check->shuttle, rank == target->route->from,
                          &target->cases, err);
@@ -304,8 +303,7 @@ static enum status build(struct check *check, struct error *err)
     enum status st = build_routes(view, err);
 
     if (st == STATUS_OK && view->device)
-        st = shuttle_create(view->session, view->device->memory, view->device->pinned,
-                            view->topology->communication.timeout_ns.value, &check->shuttle, err);
+        st = shuttle_create(view->session, view->devices, view->device, &check->shuttle, err);
     return st;
 }
 
@@ -326,8 +324,11 @@ static enum status run_check(void *context, const struct job_view *view, struct 
     }
     if (st == STATUS_OK)
         st = exercise_all(check, world, err);
-    if (st == STATUS_OK)
+    if (st == STATUS_OK) {
+        shuttle_destroy(check->shuttle);
+        check->shuttle = NULL;
         st = gather_times(check, world, err);
+    }
     return st == STATUS_OK && view->rank->rank == 0 ? print(check, NULL, err) : st;
 }
 
@@ -381,7 +382,6 @@ static int worker(void *context, struct keeper *keeper)
     const struct job_task task = {.name = "check", .run = run_check, .told = told, .context = check};
     int code = job_live(&check->options, &task, keeper);
 
-    shuttle_destroy(check->shuttle);
     free(check->targets);
     free(check->hosts);
     return code;

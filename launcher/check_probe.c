@@ -66,14 +66,6 @@ static enum status create(const struct probe *probe, uint64_t extent, struct mir
     return st == STATUS_OK ? slab_of(&shape, probe->dtype, probe->axis, slab, err) : st;
 }
 
-/* What is there now is what the operation finds. */
-static enum status bring(struct mirror *mirror, struct error *err)
-{
-    uint64_t waited = 0;
-
-    return mirror_promote(mirror, &waited, err);
-}
-
 static enum status wrong(const struct probe *probe, const struct tensor *tensor, size_t byte, unsigned char expected,
                          struct error *err)
 {
@@ -111,7 +103,7 @@ static enum status sum(struct probe *probe, uint64_t elements, bool in_place, st
         st = mirror_init(probe->shuttle, probe->dtype, &shape, &other, err);
     if (st == STATUS_OK) {
         pattern_fill_addends(send.here, probe->self, probe->size);
-        st = bring(&send, err);
+        st = mirror_promote(&send, probe->group, err);
     }
     if (st == STATUS_OK)
         st = group_all_reduce_sum(probe->group, send.there, recv->there, &completion, err);
@@ -168,7 +160,7 @@ static enum status gather(struct probe *probe, uint64_t total, bool in_place, st
     if (st == STATUS_OK) {
         pattern_fill(send->here, in_place ? &to : &from, in_place ? start : 0, probe->counts[probe->self],
                      (struct pattern){.source = probe->self, .target = -1});
-        st = bring(send, err);
+        st = mirror_promote(send, probe->group, err);
     }
     if (st == STATUS_OK)
         st = post_gather(probe, send->there, recv.there, &completion, err);
@@ -212,7 +204,7 @@ static enum status exchange(struct probe *probe, uint64_t rows, struct error *er
         start += to[peer];
     }
     if (st == STATUS_OK)
-        st = bring(&send, err);
+        st = mirror_promote(&send, probe->group, err);
     if (st == STATUS_OK)
         st = group_variable_all_to_all(probe->group, send.there, recv.there, probe->axis, to, from, &completion, err);
     st = finish(probe, st, completion, &recv, err);
@@ -235,7 +227,7 @@ static enum status broadcast(struct probe *probe, uint64_t rows, int root, struc
 
     if (st == STATUS_OK && probe->self == root) {
         pattern_fill(tensor.here, &slab, 0, rows, who);
-        st = bring(&tensor, err);
+        st = mirror_promote(&tensor, probe->group, err);
     }
     if (st == STATUS_OK)
         st = group_broadcast(probe->group, tensor.there, root, &completion, err);

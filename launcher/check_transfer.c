@@ -52,7 +52,7 @@ static enum status host_end(struct shuttle *shuttle, struct tensor *tensor, stru
 static enum status fill(struct shuttle *shuttle, struct tensor *tensor, struct pattern who, struct error *err)
 {
     const struct slab slab = whole(tensor);
-    struct transfer *transfer = NULL;
+    struct completion *promotion = NULL;
     struct tensor *here = NULL;
     uint64_t waited = 0;
     enum status st = host_end(shuttle, tensor, &here, err);
@@ -61,9 +61,9 @@ static enum status fill(struct shuttle *shuttle, struct tensor *tensor, struct p
         return st;
     pattern_fill(here, &slab, 0, 1, who);
     if (here != tensor)
-        st = shuttle_promote(shuttle, here, tensor, &transfer, err);
+        st = shuttle_promote(shuttle, here, tensor, &promotion, err);
     if (st == STATUS_OK)
-        st = shuttle_settle(shuttle, &transfer, &waited, err);
+        st = shuttle_settle(&promotion, &waited, err);
     tensor_release(here);
     return st;
 }

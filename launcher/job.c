@@ -25,7 +25,6 @@
 #include "runtime/compute.h"
 #include "runtime/facts.h"
 #include "runtime/generate.h"
-#include "runtime/shuttle.h"
 #include "runtime/tokenizer.h"
 #include "runtime/weights.h"
 #include "runtime/wishes.h"
@@ -493,6 +492,7 @@ static enum status work(struct job *job, struct error *err)
                                   .transport = job->wire.about,
                                   .chosen = job->wire.why,
                                   .plugin = job->wire.plugin,
+                                  .devices = job->wire.devices,
                                   .device = job->wire.device,
                                   .threads = job_threads(job),
                                   .watchdog = job->watchdog};
@@ -511,7 +511,6 @@ static void release(struct job *job)
     weights_unload(job->weights);
     if (job->compute)
         cpu_compute.close(job->compute);
-    shuttle_destroy(job->shuttle);
     wire_end(&job->wire);
     prompts_done(&job->prompts);
     tokenizer_close(job->tokenizer);

@@ -9,6 +9,7 @@
 struct cause;
 struct checkpoint;
 struct device;
+struct device_ops;
 struct keeper;
 struct plan;
 struct rank_plan;
@@ -29,9 +30,10 @@ struct job_view {
     const char *transport;               /* how it describes itself */
     const char *chosen;                  /* why this one */
     const char *plugin;                  /* the file that it comes from */
-    const struct device *device;         /* that this rank works on; NULL: none */
-    int threads;                         /* that this rank may use */
-    struct watchdog *watchdog;           /* disarmed */
+    const struct device_ops *devices;
+    struct device *device;     /* that this rank works on; NULL: none */
+    int threads;               /* that this rank may use */
+    struct watchdog *watchdog; /* disarmed */
 };
 
 /* Another purpose of a job than generating: the topology needs no workload, and a model no weights. */

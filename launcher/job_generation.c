@@ -80,12 +80,9 @@ static enum status load(struct job *job, struct error *err)
 /* Where tensors travel in a device's memory. */
 static enum status create_shuttle(struct job *job, struct error *err)
 {
-    const struct device *device = job->wire.device;
+    const struct wire *wire = &job->wire;
 
-    if (!device)
-        return STATUS_OK;
-    return shuttle_create(job->session, device->memory, device->pinned, job->topology->communication.timeout_ns.value,
-                          &job->shuttle, err);
+    return wire->device ? shuttle_create(job->session, wire->devices, wire->device, &job->shuttle, err) : STATUS_OK;
 }
 
 /* No more of the best logits than there are. */
@@ -209,5 +206,9 @@ enum status job_generate(struct job *job, struct error *err)
     if (st == STATUS_OK && job->printer)
         st = printer_check(job->printer, err);
     job->incomplete = stats.aborted > 0;
+    if (st == STATUS_OK) {
+        shuttle_destroy(job->shuttle);
+        job->shuttle = NULL;
+    }
     return st == STATUS_OK ? report(job, &stats, err) : st;
 }

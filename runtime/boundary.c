@@ -85,10 +85,8 @@ enum status boundary_use_device(struct boundary *boundary, struct shuttle *shutt
 void boundary_done(struct boundary *boundary)
 {
     tensor_release(boundary->arrived);
-    for (int i = 0; i < LEAVING_ROWS; i++) {
-        transfer_release(boundary->leaving[i].transfer);
+    for (int i = 0; i < LEAVING_ROWS; i++)
         tensor_release(boundary->leaving[i].rows);
-    }
 }
 
 /* The rows of a bundle that was taken, where the host can read them. */
@@ -106,7 +104,8 @@ static enum status read_rows(struct boundary *boundary, struct tensor *rows, con
     return st;
 }
 
-/* hidden into the rows of a bundle; to a device it is on its way when this returns. */
+/* hidden into the rows of a bundle; to a device it is on its way when this returns, and what is sent next waits for it.
+ */
 static enum status write_rows(struct boundary *boundary, const float *hidden, struct tensor *rows, struct error *err)
 {
     struct leaving *leaving = &boundary->leaving[boundary->next_leaving];
@@ -117,13 +116,14 @@ static enum status write_rows(struct boundary *boundary, const float *hidden, st
         return STATUS_OK;
     }
     boundary->next_leaving = (boundary->next_leaving + 1) % LEAVING_ROWS;
-    st = shuttle_settle(boundary->shuttle, &leaving->transfer, &boundary->wait_ns, err);
+    st = shuttle_settle(&leaving->promotion, &boundary->wait_ns, err);
     if (st == STATUS_OK)
         st = tensor_reshape(leaving->rows, DTYPE_F32, &rows->shape, err);
     if (st != STATUS_OK)
         return st;
     memcpy(leaving->rows->data, hidden, rows->bytes);
-    return shuttle_promote(boundary->shuttle, leaving->rows, rows, &leaving->transfer, err);
+    st = shuttle_promote(boundary->shuttle, leaving->rows, rows, &leaving->promotion, err);
+    return st == STATUS_OK ? route_after(boundary->forward_out, leaving->promotion, err) : st;
 }
 
 enum status boundary_take_wave(struct boundary *boundary, uint64_t step, struct wave *wave, struct bundle **ret_bundle,
@@ -255,8 +255,19 @@ enum status boundary_take_tokens(struct boundary *boundary, uint64_t step, struc
 
 enum status boundary_finish(struct boundary *boundary, bool clean, struct error *err)
 {
+    enum status st = STATUS_OK;
+
     if (boundary->next_wave)
         completion_abandon(boundary->next_wave);
     boundary->next_wave = NULL;
-    return outbox_finish(&boundary->sent, clean, &boundary->wait_ns, err);
+    for (int i = 0; i < LEAVING_ROWS; i++) {
+        if (clean && st == STATUS_OK)
+            st = shuttle_settle(&boundary->leaving[i].promotion, &boundary->wait_ns, err);
+        completion_abandon(boundary->leaving[i].promotion);
+        boundary->leaving[i].promotion = NULL;
+    }
+    if (st == STATUS_OK)
+        return outbox_finish(&boundary->sent, clean, &boundary->wait_ns, err);
+    (void)outbox_finish(&boundary->sent, false, &boundary->wait_ns, NULL);
+    return st;
 }

@@ -17,7 +17,6 @@ struct completion;
 struct route;
 struct shuttle;
 struct tensor;
-struct transfer;
 
 enum { OUTBOX_SIZE = 64 };
 
@@ -30,7 +29,7 @@ struct outbox {
 /* Rows of the host on their way into a bundle that lies in a device's memory. */
 struct leaving {
     struct tensor *rows;
-    struct transfer *transfer; /* NULL: over */
+    struct completion *promotion; /* NULL: settled */
 };
 
 enum { LEAVING_ROWS = 2 }; /* one is filled while the other is copied */

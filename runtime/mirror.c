@@ -1,6 +1,9 @@
 /* Two tensors and the transfer that leads from one to the other. */
 #include "runtime/mirror.h"
 
+#include "comm/completion.h"
+#include "comm/group.h"
+
 enum status mirror_init(struct shuttle *shuttle, enum dtype dtype, const struct shape *shape, struct mirror *ret,
                         struct error *err)
 {
@@ -21,7 +24,7 @@ enum status mirror_init(struct shuttle *shuttle, enum dtype dtype, const struct 
 
 void mirror_done(struct mirror *mirror)
 {
-    transfer_release(mirror->leaving);
+    completion_abandon(mirror->leaving);
     tensor_release(mirror->here);
     tensor_release(mirror->there);
     *mirror = (struct mirror){.shuttle = NULL};
@@ -34,22 +37,27 @@ enum status mirror_reshape(struct mirror *mirror, enum dtype dtype, const struct
     return st == STATUS_OK ? tensor_reshape(mirror->there, dtype, shape, err) : st;
 }
 
-enum status mirror_promote(struct mirror *mirror, uint64_t *wait_ns, struct error *err)
+enum status mirror_promote(struct mirror *mirror, struct group *group, struct error *err)
 {
     enum status st;
 
     if (!mirror->shuttle)
         return STATUS_OK;
-    st = shuttle_settle(mirror->shuttle, &mirror->leaving, wait_ns, err);
-    return st == STATUS_OK ? shuttle_promote(mirror->shuttle, mirror->here, mirror->there, &mirror->leaving, err) : st;
+    CHECK(!mirror->leaving);
+    st = shuttle_promote(mirror->shuttle, mirror->here, mirror->there, &mirror->leaving, err);
+    return st == STATUS_OK ? group_after(group, mirror->leaving, err) : st;
+}
+
+enum status mirror_settle(struct mirror *mirror, uint64_t *wait_ns, struct error *err)
+{
+    return shuttle_settle(&mirror->leaving, wait_ns, err);
 }
 
 enum status mirror_demote(struct mirror *mirror, uint64_t *wait_ns, struct error *err)
 {
-    enum status st;
+    enum status st = mirror_settle(mirror, wait_ns, err);
 
-    if (!mirror->shuttle)
-        return STATUS_OK;
-    st = shuttle_settle(mirror->shuttle, &mirror->leaving, wait_ns, err);
-    return st == STATUS_OK ? shuttle_demote(mirror->shuttle, mirror->there, mirror->here, wait_ns, err) : st;
+    if (st != STATUS_OK || !mirror->shuttle)
+        return st;
+    return shuttle_demote(mirror->shuttle, mirror->there, mirror->here, wait_ns, err);
 }

@@ -199,7 +199,7 @@ static enum status sum_ranks(struct piece_sum *sum, size_t rows, uint64_t *wait_
     enum status st = mirror_reshape(partial, DTYPE_F32, &shape, err);
 
     if (st == STATUS_OK)
-        st = mirror_promote(partial, wait_ns, err);
+        st = mirror_promote(partial, sum->group, err);
     if (st == STATUS_OK)
         st = group_all_reduce_sum(sum->group, partial->there, partial->there, &completion, err);
     if (st == STATUS_OK)
@@ -221,12 +221,14 @@ static enum status gather_roots(struct piece_sum *sum, size_t rows, uint64_t *wa
     if (st == STATUS_OK)
         st = mirror_reshape(&sum->gathered, DTYPE_F32, &recv, err);
     if (st == STATUS_OK)
-        st = mirror_promote(&sum->partial, wait_ns, err);
+        st = mirror_promote(&sum->partial, sum->group, err);
     if (st == STATUS_OK)
         st = group_all_gather_uneven(sum->group, sum->partial.there, sum->gathered.there, 0, sum->counts, &completion,
                                      err);
     if (st == STATUS_OK)
         st = wait_and_release(completion, wait_ns, err);
+    if (st == STATUS_OK)
+        st = mirror_settle(&sum->partial, wait_ns, err);
     return st == STATUS_OK ? mirror_demote(&sum->gathered, wait_ns, err) : st;
 }
 

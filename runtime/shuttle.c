@@ -1,35 +1,36 @@
-/* The ways are those of the registry: none is taken that is not in it. */
+/* One executor with a queue of its own, and the ways of its device: none is taken that is not among them. */
 #include "runtime/shuttle.h"
 
 #include <stdlib.h>
 
-#include "base/clock.h"
-#include "comm/session.h"
+#include "base/transfer.h"
+#include "comm/device.h"
+#include "comm/executor.h"
+#include "runtime/wait.h"
 
-#define SPIN_NS (50 * NS_PER_US)
-#define FIRST_REST_NS (10 * NS_PER_US)
-#define LAST_REST_NS NS_PER_MS
+/* More than the sums, logits and boundaries of a stage have under way. */
+enum { CAPACITY = 64 };
 
 struct shuttle {
-    struct session *session;
-    struct memory *device;
-    struct memory *pinned;
+    struct device *device;
+    struct executor *executor;
     struct transfers *transfers;
-    uint64_t timeout_ns;
 };
 
-enum status shuttle_create(struct session *session, struct memory *device, struct memory *pinned, uint64_t timeout_ns,
+enum status shuttle_create(struct session *session, const struct device_ops *devices, struct device *device,
                            struct shuttle **ret, struct error *err)
 {
     struct shuttle *shuttle = calloc(1, sizeof *shuttle);
     enum status st;
 
     if (!shuttle)
-        return error_set(err, STATUS_NOMEM, "the way to %s", device->ops->name(device));
-    *shuttle = (struct shuttle){.session = session, .device = device, .pinned = pinned, .timeout_ns = timeout_ns};
-    st = transfers_of_device(device, pinned, &shuttle->transfers, err);
+        return error_set(err, STATUS_NOMEM, "the way to a device");
+    shuttle->device = device;
+    st = transfers_of_device(device->memory, device->pinned, &shuttle->transfers, err);
+    if (st == STATUS_OK)
+        st = executor_create_on(session, devices, device, CAPACITY, &shuttle->executor, err);
     if (st != STATUS_OK) {
-        free(shuttle);
+        shuttle_destroy(shuttle);
         return st;
     }
     *ret = shuttle;
@@ -40,6 +41,7 @@ void shuttle_destroy(struct shuttle *shuttle)
 {
     if (!shuttle)
         return;
+    executor_release(shuttle->executor);
     transfers_destroy(shuttle->transfers);
     free(shuttle);
 }
@@ -47,74 +49,34 @@ void shuttle_destroy(struct shuttle *shuttle)
 enum status shuttle_tensor_here(struct shuttle *shuttle, enum dtype dtype, const struct shape *shape,
                                 struct tensor **ret, struct error *err)
 {
-    return tensor_create_in(shuttle->pinned, dtype, shape, ret, err);
+    return tensor_create_in(shuttle->device->pinned, dtype, shape, ret, err);
 }
 
 enum status shuttle_tensor_there(struct shuttle *shuttle, enum dtype dtype, const struct shape *shape,
                                  struct tensor **ret, struct error *err)
 {
-    return tensor_create_in(shuttle->device, dtype, shape, ret, err);
+    return tensor_create_in(shuttle->device->memory, dtype, shape, ret, err);
 }
 
-enum status shuttle_promote(struct shuttle *shuttle, struct tensor *here, struct tensor *there, struct transfer **ret,
+enum status shuttle_promote(struct shuttle *shuttle, struct tensor *here, struct tensor *there, struct completion **ret,
                             struct error *err)
 {
-    const struct transfer_request request = {.from = here, .to = there->memory, .into = there};
-
-    return transfer_begin(shuttle->transfers, &request, ret, err);
+    return executor_transfer(shuttle->executor, shuttle->transfers, here, there, ret, err);
 }
 
-/* A moment for others, longer each time. */
-static void rest(uint64_t start_ns, uint64_t *rest_ns)
+enum status shuttle_settle(struct completion **completion, uint64_t *wait_ns, struct error *err)
 {
-    if (clock_ns() - start_ns < SPIN_NS)
-        return;
-    clock_sleep_ns(*rest_ns);
-    *rest_ns = 2 * *rest_ns < LAST_REST_NS ? 2 * *rest_ns : LAST_REST_NS;
-}
+    struct completion *settled = *completion;
 
-static enum status wait_moved(struct shuttle *shuttle, struct transfer *transfer, struct error *err)
-{
-    uint64_t start = clock_ns();
-    uint64_t rest_ns = FIRST_REST_NS;
-    bool moved = false;
-    enum status st = transfer_test(transfer, &moved, err);
-
-    while (st == STATUS_OK && !moved) {
-        if (clock_ns() - start > shuttle->timeout_ns)
-            return error_set(err, STATUS_TIMEOUT, "%s: a copy has not ended after %llu ms",
-                             shuttle->device->ops->name(shuttle->device),
-                             (unsigned long long)(shuttle->timeout_ns / NS_PER_MS));
-        session_progress(shuttle->session);
-        st = session_check(shuttle->session, err);
-        if (st != STATUS_OK)
-            return st;
-        rest(start, &rest_ns);
-        st = transfer_test(transfer, &moved, err);
-    }
-    return st;
-}
-
-enum status shuttle_settle(struct shuttle *shuttle, struct transfer **transfer, uint64_t *wait_ns, struct error *err)
-{
-    uint64_t start = clock_ns();
-    enum status st = STATUS_OK;
-
-    if (!*transfer)
-        return STATUS_OK;
-    st = wait_moved(shuttle, *transfer, err);
-    transfer_release(*transfer);
-    *transfer = NULL;
-    *wait_ns += clock_ns() - start;
-    return st;
+    *completion = NULL;
+    return settled ? wait_and_release(settled, wait_ns, err) : STATUS_OK;
 }
 
 enum status shuttle_demote(struct shuttle *shuttle, struct tensor *there, struct tensor *here, uint64_t *wait_ns,
                            struct error *err)
 {
-    const struct transfer_request request = {.from = there, .to = here->memory, .into = here};
-    struct transfer *transfer = NULL;
-    enum status st = transfer_begin(shuttle->transfers, &request, &transfer, err);
+    struct completion *completion = NULL;
+    enum status st = executor_transfer(shuttle->executor, shuttle->transfers, there, here, &completion, err);
 
-    return st == STATUS_OK ? shuttle_settle(shuttle, &transfer, wait_ns, err) : st;
+    return st == STATUS_OK ? wait_and_release(completion, wait_ns, err) : st;
 }

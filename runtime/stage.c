@@ -458,12 +458,14 @@ static enum status gather_logits(struct stage *s, uint32_t count, const float **
     enum status st = mirror_reshape(&s->logits, DTYPE_F32, &shape, err);
 
     if (st == STATUS_OK)
-        st = mirror_promote(&s->local_logits, &s->wait_ns, err);
+        st = mirror_promote(&s->local_logits, s->o.tensor_group, err);
     if (st == STATUS_OK)
         st = group_all_gather_uneven(s->o.tensor_group, s->local_logits.there, s->logits.there, 1, s->vocab_counts,
                                      &completion, err);
     if (st == STATUS_OK)
         st = wait_and_release(completion, &s->wait_ns, err);
+    if (st == STATUS_OK)
+        st = mirror_settle(&s->local_logits, &s->wait_ns, err);
     if (st == STATUS_OK)
         st = mirror_demote(&s->logits, &s->wait_ns, err);
     *ret = (const float *)(const void *)s->logits.here->data;
