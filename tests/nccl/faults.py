@@ -1,6 +1,6 @@
 """What fails under the nccl transport, by the stand-in's faults: who must be right after it, and within what time.
 
-usage: faults.py MPIRUN NCCL_FAULTS
+usage: faults.py MPIRUN NCCL_FAULTS NCCL_JOB [MODE]...
 """
 import os
 import re
@@ -24,6 +24,17 @@ CASES = [
 ]
 
 
+TIMEOUT, GRACE = 1, 10  # seconds: of the job's ranks, and beyond it until all must be gone
+# Rank 1's operation number 14 sends in the ring, 15 receives, 16 votes: kinds of fault, and what the cause must be.
+JOB_CASES = [(operation, kind, status)
+             for operation, kinds in ((14, 'kill stop delay:30s skip flip:48 short'), (15, 'kill stop skip'),
+                                      (16, 'stop'))
+             for kind in kinds.split()
+             for status in [{'flip:48': 'mismatch', 'short': 'mismatch', 'skip': '(timeout|mismatch|internal)',
+                             'kill': '(timeout|rank lost)'}.get(kind, 'timeout')]]
+RANKS = 3
+
+
 def end(process):
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -36,12 +47,11 @@ def children(parent):
     return [int(pid) for pid in found.stdout.split()]
 
 
-def run(mpirun, program, mode, env, wanted, limit):
+def run(command, env, wanted, limit):
     """The lines of the ranks; a rank that is stopped or dead does not count."""
     began = time.monotonic()
     with tempfile.TemporaryFile('w+') as out:
-        process = subprocess.Popen([mpirun, '--oversubscribe', '--enable-recovery', '-n', '2', program, mode],
-                                   env={**os.environ, **env}, stdout=out, stderr=out, start_new_session=True)
+        process = subprocess.Popen(command, env={**os.environ, **env}, stdout=out, stderr=out, start_new_session=True)
         output = ''
         while time.monotonic() - began < limit:
             over = process.poll() is not None
@@ -57,19 +67,43 @@ def run(mpirun, program, mode, env, wanted, limit):
     return output, time.monotonic() - began
 
 
+def mpirun_of(mpirun, ranks, *words):
+    return [mpirun, '--oversubscribe', '--enable-recovery', '-n', str(ranks), *words]
+
+
+def fault_failed(mpirun, program, mode, env, wanted, limit):
+    output, took = run(mpirun_of(mpirun, 2, program, mode), env, wanted, limit)
+    wrong = [rank for rank in wanted if not re.search(rf'^rank {rank}: ok$', output, re.MULTILINE)]
+    print(f'{mode:28} {"FAILED" if wrong else "ok":6} {took:5.1f} s')
+    if wrong:
+        print(output)
+    return bool(wrong)
+
+
+def job_failed(mpirun, program, operation, kind, status):
+    """One cause that names rank 1; every rank that is left leaves in time, and the device's memory is its own."""
+    left = [0, 2] if kind in ('kill', 'stop') else [0, 2] if kind.startswith('delay') else [0, 1, 2]
+    fault = f'rank=1,op={operation},kind={kind}'
+    output, took = run(mpirun_of(mpirun, RANKS, program, str(TIMEOUT), fault), {}, left, TIMEOUT + GRACE)
+    causes = re.findall(r'^cause: (.*)$', output, re.MULTILINE)
+    good = (len(causes) == 1 and re.match(rf'{status}: ', causes[0]) and re.search(r'\brank 1\b', causes[0]) and
+            all(re.search(rf'^rank {rank}: left, memory its own$', output, re.MULTILINE) for rank in left))
+    print(f'{fault:28} {"ok" if good else "FAILED":6} {took:5.1f} s')
+    if not good:
+        print(output)
+    return not good
+
+
 def main():
-    mpirun, program = sys.argv[1:3]
-    only = sys.argv[3:]
+    mpirun, faults, job = sys.argv[1:4]
+    only = sys.argv[4:]
     failed = 0
-    for mode, env, wanted, limit in CASES:
-        if only and mode not in only:
-            continue
-        output, took = run(mpirun, program, mode, env, wanted, limit)
-        wrong = [rank for rank in wanted if not re.search(rf'^rank {rank}: ok$', output, re.MULTILINE)]
-        print(f'{mode:10} {"ok" if not wrong else "FAILED"} {took:5.1f} s')
-        if wrong:
-            failed += 1
-            print(output)
+    for case in CASES:
+        if not only or case[0] in only:
+            failed += fault_failed(mpirun, faults, *case)
+    for operation, kind, status in JOB_CASES:
+        if not only or 'job' in only:
+            failed += job_failed(mpirun, job, operation, kind, status)
     return 1 if failed else 0
 
 
