@@ -2,157 +2,16 @@
  *
  * What takes time is a job.  A blocking communicator does it in the caller's thread, another in a thread of its own,
  * and is in progress until it has ended: then nothing else may be asked of it but to be aborted. */
-#include <stdarg.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 
 #include "base/clock.h"
 #include "tests/standin/nccl_inside.h"
 
-pthread_mutex_t comms_lock = PTHREAD_MUTEX_INITIALIZER;
-pthread_cond_t comms_changed = PTHREAD_COND_INITIALIZER;
-
-static struct ncclComm *comms;
 static long comms_made;
 static long comms_split;
-/* Of the whole process, as NCCL keeps it: threads of its own write there. */
-static pthread_mutex_t last_lock = PTHREAD_MUTEX_INITIALIZER;
-static char last_error[512];
-
-ncclResult_t comm_fail(ncclResult_t result, const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    pthread_mutex_lock(&last_lock);
-    vsnprintf(last_error, sizeof last_error, format, arguments);
-    pthread_mutex_unlock(&last_lock);
-    va_end(arguments);
-    return result;
-}
-
-void job_start(void *(*job)(void *), void *argument)
-{
-    pthread_attr_t detached;
-    pthread_t thread;
-    sigset_t all;
-    sigset_t before;
-
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    sigdelset(&all, SIGSEGV);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, &detached, job, argument) != 0)
-        job(argument);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
-}
-
-/* --- holding ---------------------------------------------------------------------------------------------------- */
-
-static bool is_live(const struct ncclComm *comm)
-{
-    for (const struct ncclComm *each = comms; each; each = each->next)
-        if (each == comm)
-            return true;
-    return false;
-}
-
-void comm_drop(struct ncclComm *comm)
-{
-    if (--comm->holders > 0)
-        return;
-    if (comm->table)
-        munmap(comm->table, table_bytes(comm->size));
-    free(comm);
-}
-
-static void comm_unlink(struct ncclComm *comm)
-{
-    struct ncclComm **at = &comms;
-
-    while (*at != comm)
-        at = &(*at)->next;
-    *at = comm->next;
-}
-
-ncclResult_t comm_ready(struct ncclComm *comm)
-{
-    ncclResult_t state = ncclInvalidArgument;
-    bool live;
-
-    pthread_mutex_lock(&comms_lock);
-    live = comm && is_live(comm);
-    if (live)
-        state = comm->state;
-    pthread_mutex_unlock(&comms_lock);
-    if (!live)
-        return comm_fail(ncclInvalidArgument, "no such communicator");
-    if (state == ncclInProgress)
-        return comm_fail(ncclInvalidArgument, "the communicator is in progress");
-    return state == ncclSuccess ? state : comm_fail(state, "the communicator has failed");
-}
-
-void comm_begin(struct ncclComm *comm)
-{
-    pthread_mutex_lock(&comms_lock);
-    comm->state = ncclInProgress;
-    comm->jobs++;
-    comm->holders++;
-    pthread_mutex_unlock(&comms_lock);
-}
-
-void comm_end(struct ncclComm *comm, ncclResult_t result)
-{
-    pthread_mutex_lock(&comms_lock);
-    if (comm->state == ncclInProgress)
-        comm->state = result;
-    comm->jobs--;
-    pthread_cond_broadcast(&comms_changed);
-    comm_drop(comm);
-    pthread_mutex_unlock(&comms_lock);
-}
-
-static struct ncclComm *comm_make(int device, bool blocking)
-{
-    struct ncclComm *comm = calloc(1, sizeof *comm);
-
-    if (!comm)
-        return NULL;
-    comm->device = device;
-    comm->blocking = blocking;
-    comm->holders = 1;
-    pthread_mutex_lock(&comms_lock);
-    comm->next = comms;
-    comms = comm;
-    pthread_mutex_unlock(&comms_lock);
-    return comm;
-}
-
-/* Run the job here, or start it; then how the communicator is. */
-static ncclResult_t perform(struct ncclComm *comm, void *(*job)(void *), void *argument)
-{
-    ncclResult_t state;
-
-    if (!comm->blocking) {
-        job_start(job, argument);
-        return ncclInProgress;
-    }
-    pthread_mutex_lock(&comms_lock);
-    comm->holders++;
-    pthread_mutex_unlock(&comms_lock);
-    job(argument);
-    pthread_mutex_lock(&comms_lock);
-    state = comm->state;
-    comm_drop(comm);
-    pthread_mutex_unlock(&comms_lock);
-    return state;
-}
 
 /* --- making ----------------------------------------------------------------------------------------------------- */
 
@@ -248,7 +107,7 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *ret, int size, ncclUnique
     snprintf(comm->name, sizeof comm->name, "%.*s", NAME_BYTES - 1, id.internal);
     *ret = comm;
     comm_begin(comm);
-    return perform(comm, init_job, comm);
+    return comm_perform(comm, init_job, comm);
 }
 
 EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *ret, int size, ncclUniqueId id, int rank)
@@ -402,7 +261,7 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclCom
         comm_begin(split->child);
     }
     comm_begin(parent);
-    return perform(parent, split_job, split);
+    return comm_perform(parent, split_job, split);
 }
 
 /* --- ending ----------------------------------------------------------------------------------------------------- */
@@ -441,15 +300,7 @@ EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return comm_fail(ncclInvalidArgument, "the communicator was %s", comm->revoked ? "revoked" : "finalized");
     comm->finalized = true;
     comm_begin(comm);
-    return perform(comm, finalize_job, comm);
-}
-
-static void comm_bury(struct ncclComm *comm)
-{
-    pthread_mutex_lock(&comms_lock);
-    comm_unlink(comm);
-    comm_drop(comm);
-    pthread_mutex_unlock(&comms_lock);
+    return comm_perform(comm, finalize_job, comm);
 }
 
 /* What was not finalized is finalized first, which waits for the peers. */
@@ -487,7 +338,7 @@ EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (!comm)
         return ncclSuccess;
     pthread_mutex_lock(&comms_lock);
-    live = is_live(comm);
+    live = comm_live(comm);
     pthread_mutex_unlock(&comms_lock);
     if (!live)
         return comm_fail(ncclInvalidArgument, "no such communicator");
@@ -522,7 +373,7 @@ EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
     if (flags != NCCL_REVOKE_DEFAULT)
         return comm_fail(ncclInvalidArgument, "revoke flags %d", flags);
     pthread_mutex_lock(&comms_lock);
-    live = is_live(comm);
+    live = comm_live(comm);
     revocable = live && comm->table && !comm->revoked && !comm->finalized;
     if (revocable) {
         comm->revoked = true;
@@ -536,7 +387,7 @@ EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
     if (!revocable)
         return comm_fail(ncclInvalidArgument, "revoked or finalized before, or not yet built");
     comm_stop(comm, STOP_REVOKED);
-    return perform(comm, revoke_job, comm);
+    return comm_perform(comm, revoke_job, comm);
 }
 
 /* --- asking ----------------------------------------------------------------------------------------------------- */
@@ -546,7 +397,7 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *ret)
     bool live;
 
     pthread_mutex_lock(&comms_lock);
-    live = comm && is_live(comm);
+    live = comm && comm_live(comm);
     if (live)
         *ret = comm->state;
     pthread_mutex_unlock(&comms_lock);
@@ -600,15 +451,4 @@ EXPORT const char *ncclGetErrorString(ncclResult_t result)
                                         "NCCL operation in progress"};
 
     return (int)result >= 0 && result < ncclNumResults ? texts[result] : "unknown result code";
-}
-
-EXPORT const char *ncclGetLastError(ncclComm_t comm)
-{
-    static _Thread_local char copy[sizeof last_error];
-
-    (void)comm;
-    pthread_mutex_lock(&last_lock);
-    memcpy(copy, last_error, sizeof copy);
-    pthread_mutex_unlock(&last_lock);
-    return copy;
 }

@@ -78,6 +78,13 @@ extern pthread_cond_t comms_changed;
 
 /* Text for ncclGetLastError; returns result. */
 ncclResult_t comm_fail(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A new one, held by the caller; it is let go by comm_bury. */
+struct ncclComm *comm_make(int device, bool blocking);
+void comm_bury(struct ncclComm *comm);
+/* Is it one that was made and not buried?  With comms_lock. */
+bool comm_live(const struct ncclComm *comm);
+/* Run the job here, or start it; then how the communicator is. */
+ncclResult_t comm_perform(struct ncclComm *comm, void *(*job)(void *), void *argument);
 /* May calls be made on it now? */
 ncclResult_t comm_ready(struct ncclComm *comm);
 /* A job begins to work for it: from now on it is in progress.  The job has ended. */

@@ -16,6 +16,7 @@ static int sums(int rank, int size, struct board *board)
 
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         size_t bytes = counts[i] * sizeof(float);
+        int shares = size * (size + 1) / 2;
 
         for (size_t k = 0; k < counts[i]; k++)
             values[k] = (float)(rank + 1) * (float)(k % 97);
@@ -25,7 +26,7 @@ static int sums(int rank, int size, struct board *board)
         for (int place = 0; place < 2; place++) {
             rank_fetch(&r, place ? r.device : r.other, bytes);
             for (size_t k = 0; k < counts[i]; k++)
-                NEED(((float *)(void *)r.host)[k] == (float)(size * (size + 1) / 2) * (float)(k % 97));
+                NEED(((float *)(void *)r.host)[k] == (float)shares * (float)(k % 97));
         }
     }
     NEED(ncclAllReduce(r.device, r.device, 0, ncclFloat32, ncclSum, r.comm, r.stream) == ncclSuccess);

@@ -79,6 +79,7 @@ static int on_one_device(int rank, int size, struct board *board)
     NEED(cudaSetDevice(0) == cudaSuccess);
     NEED(init(&r, 0) == ncclInProgress);
     NEED(rank_settle(r.comm, SETTLE_MS) == ncclInvalidUsage);
+    NEED(strstr(ncclGetLastError(r.comm), "Duplicate GPU detected : rank") != NULL);
     NEED(ncclSend(r.device, 1, ncclUint8, 1, r.comm, r.stream) == ncclInvalidUsage);
     NEED(ncclCommAbort(r.comm) == ncclSuccess);
     return 0;

@@ -379,7 +379,6 @@ static void look_at(void *bytes)
 {
     clock_sleep_ns(20 * NS_PER_MS);
     all_are(bytes, BYTES, 5);
-    memset(bytes, 6, BYTES);
 }
 
 /* A function of the host finds in pinned memory what was there when it was queued. */
@@ -387,15 +386,12 @@ START_TEST(a_host_function_runs_in_its_turn)
 {
     cudaStream_t stream = stream_open(cudaStreamNonBlocking);
     unsigned char *host = pinned(BYTES);
-    unsigned char *device = on_device(BYTES);
 
     memset(host, 5, BYTES);
     OK(cudaLaunchHostFunc(stream, look_at, host));
-    OK(cudaMemcpyAsync(device, host, BYTES, cudaMemcpyHostToDevice, stream));
     OK(cudaMemsetAsync(host, 1, BYTES, stream));
-    OK(cudaMemcpyAsync(host, device, BYTES, cudaMemcpyDeviceToHost, stream));
     OK(cudaStreamSynchronize(stream));
-    all_are(host, BYTES, 6);
+    all_are(host, BYTES, 1);
 }
 END_TEST
 
