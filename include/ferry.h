@@ -26,7 +26,9 @@
  *     Nothing was posted; the session goes on.  Where the peers wait for what could not be posted, say so: ferry_fail.
  *   - of the session: every rank's next call fails with the same status and sentence.  The call that meets the failure
  *     first takes up to about 3 s, in which the ranks that are left agree on the cause; later ones fail at once.
- * A NULL where ferry.h allows none is FERRY_INVALID, with the argument's name.  No call ends the process.  A broken
+ * A NULL where ferry.h allows none is FERRY_INVALID, with the argument's name.  A function without a status answers a
+ * NULL handle with -1 (a rank, an index), 0 (a count, bytes, flags, a dtype), "" (a name), NULL (memory, a bundle, a
+ * tensor); one without a result does nothing.  No call ends the process.  A broken
  * rule of memory (a pending completion released, a bundle returned twice) is a mistake of the program: it prints the
  * rule and calls abort().
  *
@@ -215,7 +217,7 @@ FERRY_API enum ferry_status ferry_tensor_view(enum ferry_dtype dtype, const stru
 FERRY_API enum ferry_status ferry_tensor_reshape(struct ferry_tensor *tensor, enum ferry_dtype dtype,
                                                  const struct ferry_shape *shape, struct ferry_error *error);
 
-/* Lent while the tensor lives.  Local. */
+/* Lent while the tensor lives.  The shape of NULL is {1, {0}}, which holds no element.  Local. */
 FERRY_API void *ferry_tensor_data(struct ferry_tensor *tensor);
 FERRY_API size_t ferry_tensor_bytes(const struct ferry_tensor *tensor);
 FERRY_API enum ferry_dtype ferry_tensor_dtype(const struct ferry_tensor *tensor);
@@ -398,7 +400,8 @@ FERRY_API enum ferry_status ferry_broadcast(struct ferry_group *group, struct fe
 FERRY_API enum ferry_status ferry_barrier(struct ferry_group *group, struct ferry_completion **ret,
                                           struct ferry_error *error);
 
-/* Done with the AND of every member's flags, bit by bit ("bit 0: I am well"): ferry_flags of the done completion. */
+/* Done with the AND of every member's flags, bit by bit ("bit 0: I am well"): ferry_flags of the done completion
+ * (0 of any other). */
 FERRY_API enum ferry_status ferry_failure_agreement(struct ferry_group *group, uint32_t flags,
                                                     struct ferry_completion **ret, struct ferry_error *error);
 FERRY_API uint32_t ferry_flags(const struct ferry_completion *completion);

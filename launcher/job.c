@@ -317,7 +317,10 @@ static void speak(void *context, const struct cause *cause)
 {
     const struct job *job = context;
 
+    if (cause->status == STATUS_USAGE) /* of no rank: all were given the command line */
+        log_set_tag("");
     log_error("%s: %s", status_name(cause->status), cause->text);
+    log_set_tag(job->tag);
     if (job->task && job->task->told)
         job->task->told(job->task->context, cause);
 }

@@ -136,9 +136,10 @@ int main(int argc, char **argv)
         return status_exit_code(STATUS_USAGE);
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "-?"))
-        return help_command(1, argv + 1);
+        return help_command(argc - 1, argv + 1);
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
-        return printf("ferry %s\n", FERRY_VERSION) < 0; /* check_output looks again at the end */
+        return argc > 2 ? too_many(argv[1], argv[2])
+                        : printf("ferry %s\n", FERRY_VERSION) < 0; /* check_output looks again at the end */
     command = find(argv[1]);
     return command ? command->run(argc - 1, argv + 1) : unknown_command(argv[1]);
 }

@@ -310,17 +310,17 @@ enum ferry_status ferry_close(struct ferry_session *session, struct ferry_error 
 
 int ferry_rank(const struct ferry_session *session)
 {
-    return session_rank(session->session);
+    return session ? session_rank(session->session) : -1;
 }
 
 int ferry_size(const struct ferry_session *session)
 {
-    return session_size(session->session);
+    return session ? session_size(session->session) : 0;
 }
 
 const char *ferry_transport(const struct ferry_session *session)
 {
-    return session->transport;
+    return session ? session->transport : "";
 }
 
 /* AXIS_COUNT: no such axis. */
@@ -337,7 +337,7 @@ int ferry_coordinate(const struct ferry_session *session, const char *axis)
 {
     int found = axis ? find_axis(axis) : AXIS_COUNT;
 
-    if (found == AXIS_COUNT)
+    if (found == AXIS_COUNT || !session)
         return -1;
     /* Without a mesh the world is no axis. */
     return session->topology->mesh.at.line ? session->rank.at.at[found] : 0;
@@ -356,7 +356,8 @@ enum ferry_status ferry_progress(struct ferry_session *session, struct ferry_err
 
 void ferry_phase(struct ferry_session *session, const char *phase)
 {
-    session_phase(session->session, phase);
+    if (session && phase)
+        session_phase(session->session, phase);
 }
 
 void ferry_fail(struct ferry_session *session, enum ferry_status status, const char *why)

@@ -105,5 +105,7 @@ enum ferry_status ferry_finish(struct ferry_completion *completion, struct ferry
 
 uint32_t ferry_flags(const struct ferry_completion *completion)
 {
-    return completion_flags(completion->completion);
+    bool done = completion && completion_test(completion->completion) == COMPLETION_DONE;
+
+    return done ? completion_flags(completion->completion) : 0;
 }

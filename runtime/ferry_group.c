@@ -8,24 +8,24 @@ static struct tensor *own(struct ferry_tensor *tensor)
 
 const char *ferry_group_name(const struct ferry_group *group)
 {
-    return group_spec(group->group)->name;
+    return group ? group_spec(group->group)->name : "";
 }
 
 int ferry_group_size(const struct ferry_group *group)
 {
-    return group_size(group->group);
+    return group ? group_size(group->group) : 0;
 }
 
 int ferry_group_rank(const struct ferry_group *group)
 {
-    return group_rank(group->group);
+    return group ? group_rank(group->group) : -1;
 }
 
 int ferry_group_member(const struct ferry_group *group, int index)
 {
-    const struct group_spec *spec = group_spec(group->group);
+    const struct group_spec *spec = group ? group_spec(group->group) : NULL;
 
-    return index >= 0 && index < spec->size ? spec->members[index] : -1;
+    return spec && index >= 0 && index < spec->size ? spec->members[index] : -1;
 }
 
 enum ferry_status ferry_all_reduce_sum(struct ferry_group *group, struct ferry_tensor *send, struct ferry_tensor *recv,

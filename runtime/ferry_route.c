@@ -7,22 +7,22 @@ _Static_assert(FERRY_ANY_STEP == EPOCH_ANY, "any step is any epoch");
 
 const char *ferry_route_name(const struct ferry_route *route)
 {
-    return route_spec(route->route)->name;
+    return route ? route_spec(route->route)->name : "";
 }
 
 int ferry_route_from(const struct ferry_route *route)
 {
-    return route_spec(route->route)->from;
+    return route ? route_spec(route->route)->from : -1;
 }
 
 int ferry_route_to(const struct ferry_route *route)
 {
-    return route_spec(route->route)->to;
+    return route ? route_spec(route->route)->to : -1;
 }
 
 int ferry_route_tensors(const struct ferry_route *route)
 {
-    return route_spec(route->route)->tensor_count;
+    return route ? route_spec(route->route)->tensor_count : 0;
 }
 
 struct ferry_tensor *ferry_bundle_tensor(struct ferry_bundle *bundle, int index)
@@ -123,11 +123,11 @@ enum ferry_status ferry_receive(struct ferry_route *route, const struct ferry_sh
 
 struct ferry_bundle *ferry_take(struct ferry_completion *completion, uint64_t *ret_step)
 {
-    return (struct ferry_bundle *)route_take(completion->completion, ret_step);
+    return completion ? (struct ferry_bundle *)route_take(completion->completion, ret_step) : NULL;
 }
 
 void ferry_bundle_return(struct ferry_route *route, struct ferry_bundle *bundle)
 {
-    if (bundle)
+    if (route && bundle)
         route_return(route->route, (struct bundle *)bundle);
 }

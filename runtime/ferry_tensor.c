@@ -75,22 +75,23 @@ enum ferry_status ferry_tensor_reshape(struct ferry_tensor *tensor, enum ferry_d
 
 void *ferry_tensor_data(struct ferry_tensor *tensor)
 {
-    return ((struct tensor *)tensor)->data;
+    return tensor ? ((struct tensor *)tensor)->data : NULL;
 }
 
 size_t ferry_tensor_bytes(const struct ferry_tensor *tensor)
 {
-    return ((const struct tensor *)tensor)->bytes;
+    return tensor ? ((const struct tensor *)tensor)->bytes : 0;
 }
 
 enum ferry_dtype ferry_tensor_dtype(const struct ferry_tensor *tensor)
 {
-    return (enum ferry_dtype)((const struct tensor *)tensor)->dtype;
+    return tensor ? (enum ferry_dtype)((const struct tensor *)tensor)->dtype : (enum ferry_dtype)0;
 }
 
 struct ferry_shape ferry_tensor_shape(const struct ferry_tensor *tensor)
 {
-    const struct shape *shape = &((const struct tensor *)tensor)->shape;
+    const struct shape none = {.ndim = 1};
+    const struct shape *shape = tensor ? &((const struct tensor *)tensor)->shape : &none;
     struct ferry_shape ret = {.ndim = shape->ndim};
 
     for (int i = 0; i < shape->ndim; i++)
@@ -100,7 +101,7 @@ struct ferry_shape ferry_tensor_shape(const struct ferry_tensor *tensor)
 
 struct ferry_tensor *ferry_tensor_retain(struct ferry_tensor *tensor)
 {
-    return (struct ferry_tensor *)tensor_retain((struct tensor *)tensor);
+    return tensor ? (struct ferry_tensor *)tensor_retain((struct tensor *)tensor) : NULL;
 }
 
 void ferry_tensor_release(struct ferry_tensor *tensor)

@@ -449,6 +449,16 @@ static void scene_polled(void)
     after_failure();
 }
 
+/* A mistake with memory: one of the few that end the process, and what it says. */
+static void scene_released(void)
+{
+    struct ferry_completion *completion = NULL;
+
+    if (ferry_rank(session) == 1 && ferry_barrier(group_named("turned"), &completion, &error) == FERRY_OK)
+        ferry_release(completion); /* pending: rank 0 has not come */
+    sleep(30);
+}
+
 /* The other ranks are killed with their session open; one that stays is told. */
 static void scene_sums(void)
 {
@@ -497,10 +507,19 @@ static int own_mpi(int level, const char *topology, const struct ferry_options *
 static const struct scene {
     const char *name;
     void (*run)(void);
-} scenes[] = {{"operations", scene_operations}, {"mistakes", scene_mistakes}, {"deadline", scene_deadline},
-              {"executors", scene_executors},   {"torn", scene_torn},         {"fail", scene_fail},
-              {"mismatch", scene_mismatch},     {"silent", scene_silent},     {"sums", scene_sums},
-              {"polled", scene_polled},         {"careless", scene_careless}, {"reasonless", scene_silent_fail}};
+} scenes[] = {{"operations", scene_operations},
+              {"mistakes", scene_mistakes},
+              {"deadline", scene_deadline},
+              {"released", scene_released},
+              {"executors", scene_executors},
+              {"torn", scene_torn},
+              {"fail", scene_fail},
+              {"mismatch", scene_mismatch},
+              {"silent", scene_silent},
+              {"sums", scene_sums},
+              {"polled", scene_polled},
+              {"careless", scene_careless},
+              {"reasonless", scene_silent_fail}};
 
 int main(int argc, char **argv)
 {

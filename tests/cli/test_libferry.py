@@ -6,6 +6,7 @@ BUILD names the build folder to install from; CC the compiler; FLAGS what its ow
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -220,6 +221,11 @@ tally.check(result.code == 0 and len(lines(result, 0)) == 3 and lines(result, 0)
             lines(result, 0)[1:] == ["in time 1, pending 1", "finish: ok"],
             "a caller's deadline leaves the work under way", result.summary())
 
+result = run([probe, "released", topology(2)], 2)
+tally.check(result.code == 128 + signal.SIGABRT and not result.left and result.err.count(
+    "ferry: error: the program that calls Ferry broke a rule: a completion is released while it is pending: wait for "
+    "it, or abandon it (") == 1 and "completion.c:" in result.err, "a broken rule of memory is a sentence",
+            result.summary())
 
 for world in (1, 3):
     result = run([probe, "executors", topology(world)], world)

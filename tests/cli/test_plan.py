@@ -227,6 +227,10 @@ def command_line(folder):
                     f'no example of {command} is wrapped', result.summary())
         expect(f'{command} and an empty path', ferry(command, ''), 2, err=['the path of the ', ' is empty'])
     expect('version', ferry('version'), 0, ['ferry '])
+    for words in (('help', 'plan', 'x'), ('--help', 'plan', 'x'), ('--version', 'x')):
+        expect('too many words: ' + ' '.join(words), ferry(*words), 2, err=["takes no argument 'x'"])
+    expect('too many words: version x', ferry('version', 'x'), 2, err=['ferry version'])
+    expect('--help and a command', ferry('--help', 'plan'), 0, ['--set', 'Examples:'])
     expect('an unknown option', ferry('plan', '--frob'), 2, err=['frob'])
     expect('no topology', ferry('plan'), 2, err=['which topology'])
     if os.path.exists('/dev/full'):

@@ -1,8 +1,12 @@
 /* Base: checked sizes, conversions, tensors, text, pool. */
 #include <check.h>
 #include <math.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/dtype.h"
 #include "base/pool.h"
@@ -159,6 +163,60 @@ START_TEST(error_wrap_puts_the_context_in_front)
 }
 END_TEST
 
+/* What a child that aborts says on standard error. */
+static const char *said_by(void (*broken)(void))
+{
+    static char text[512];
+    int ends[2];
+    int status;
+    ssize_t count;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(ends), 0);
+    pid = fork();
+    if (pid == 0) {
+        (void)signal(SIGABRT, SIG_DFL);
+        (void)dup2(ends[1], STDERR_FILENO);
+        broken();
+        _exit(0);
+    }
+    close(ends[1]);
+    count = read(ends[0], text, sizeof text - 1);
+    close(ends[0]);
+    text[count > 0 ? count : 0] = '\0';
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    return text;
+}
+
+static void break_an_invariant(void)
+{
+    int size = 3;
+
+    CHECK(size == 4);
+}
+
+static void break_a_rule(void)
+{
+    int size = 3;
+
+    REQUIRE(size == 4, "four are needed");
+}
+
+START_TEST(mistakes_of_ours_and_of_callers_are_sentences)
+{
+    const char *said = said_by(break_an_invariant);
+
+    ck_assert_ptr_eq(
+        strstr(said, "ferry: error: internal: this is a mistake of Ferry itself, please report this line: at "), said);
+    ck_assert_ptr_nonnull(strstr(said, "test_base.c:"));
+    ck_assert_ptr_nonnull(strstr(said, " it is not so that size == 4\n"));
+    said = said_by(break_a_rule);
+    ck_assert_ptr_eq(strstr(said, "ferry: error: the program that calls Ferry broke a rule: four are needed ("), said);
+    ck_assert_ptr_null(strstr(said, "size"));
+}
+END_TEST
+
 START_TEST(text_grows)
 {
     struct text text = {0};
@@ -216,6 +274,7 @@ int main(void)
     tcase_add_test(all, tensor_is_aligned_and_refuses_to_outgrow_its_memory);
     tcase_add_test(all, pool_runs_every_thread_once_and_its_barrier_holds);
     tcase_add_test(all, error_wrap_puts_the_context_in_front);
+    tcase_add_test(all, mistakes_of_ours_and_of_callers_are_sentences);
     tcase_add_test(all, text_grows);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
