@@ -13,6 +13,7 @@
 #include "base/fit.h"
 #include "base/log.h"
 #include "comm/control.h"
+#include "comm/device.h"
 #include "comm/group.h"
 #include "comm/route.h"
 #include "comm/session.h"
@@ -125,6 +126,17 @@ static void own_host(const struct job_view *view, struct check_host *ret)
     }
 }
 
+static void own_device(struct device *device, struct check_host *ret)
+{
+    struct memory_space space = {MEMORY_UNKNOWN, device->facts.memory_bytes};
+
+    (void)snprintf(ret->device, sizeof ret->device, "%s", device->facts.name);
+    (void)snprintf(ret->pci, sizeof ret->pci, "%s", device->facts.pci);
+    (void)device->memory->ops->space(device->memory, &space, NULL); /* else it stays unknown */
+    ret->device_available = space.available;
+    ret->device_total = space.total;
+}
+
 /* Every rank's host, on every rank. */
 static enum status gather_hosts(struct check *check, struct group *world, struct error *err)
 {
@@ -141,6 +153,8 @@ static enum status gather_hosts(struct check *check, struct group *world, struct
         st = tensor_create(DTYPE_U8, &every, &recv, err);
     if (st == STATUS_OK) {
         own_host(check->view, &own);
+        if (check->view->device)
+            own_device(check->view->device, &own);
         memcpy(send->data, &own, sizeof own);
         st = group_all_gather_even(world, send, recv, 0, &completion, err);
     }

@@ -8,6 +8,7 @@
 #include "base/fit.h"
 #include "checkpoint/weight_type.h"
 #include "comm/control.h"
+#include "comm/device.h"
 #include "launcher/job.h"
 #include "runtime/compute.h"
 #include "runtime/plan.h"
@@ -170,18 +171,20 @@ static void add_backend(const struct check_report *report, struct text *out)
     text_add(out, "\n");
 }
 
-static void add_memory(const struct check_host *host, struct text *out)
+/* How much is left, and whether that is comfortable. */
+static void add_space(uint64_t available, uint64_t total, struct text *out)
 {
     text_add(out, "memory ");
-    if (host->memory_available == MEMORY_UNKNOWN)
+    if (available == MEMORY_UNKNOWN)
         text_add(out, "unknown");
     else
-        text_add_size(out, host->memory_available);
+        text_add_size(out, available);
     text_add(out, " available of ");
-    if (host->memory_total == MEMORY_UNKNOWN || !host->memory_total)
+    if (total == MEMORY_UNKNOWN || !total)
         text_add(out, "unknown");
     else
-        text_add_size(out, host->memory_total);
+        text_add_size(out, total);
+    text_add(out, ", %s", fit_name(would_fit(0, (struct memory_space){available, total})));
 }
 
 /* A host is told at its first rank. */
@@ -223,10 +226,53 @@ static void add_host_lines(const struct check_report *report, struct text *out)
         plan_add_ranks(out, ranks, ranks_on_host(report, rank, ranks));
         text_add(out, "; simd %s, %" PRIu64 " thread%s a rank; ", host->simd[0] ? host->simd : "unknown", host->threads,
                  host->threads == 1 ? "" : "s");
-        add_memory(host, out);
+        add_space(host->memory_available, host->memory_total, out);
         text_add(out, "\n");
     }
     free(ranks);
+}
+
+/* The dtypes of a mask; "none". */
+static void add_dtypes(const char *what, uint32_t types, struct text *out)
+{
+    text_add(out, "%s", what);
+    for (int dtype = DTYPE_NONE + 1; dtype < DTYPE_COUNT; dtype++) {
+        if (types & DTYPE_BIT(dtype))
+            text_add(out, " %s", dtype_name((enum dtype)dtype));
+    }
+    if (!types)
+        text_add(out, " none");
+}
+
+static void add_device_abilities(const struct device *device, struct text *out)
+{
+    const struct device_capabilities *can = &device->capabilities;
+
+    text_add(out, "devices    %s; from host: %s; to host: %s\n", can->substrate,
+             can->path_in ? can->path_in : "by host staging", can->path_out ? can->path_out : "by host staging");
+    add_dtypes("           copies:", can->copy_types, out);
+    add_dtypes("\n           sums:", can->add_types, out);
+    add_dtypes("; to f32:", can->widen_types, out);
+    add_dtypes("; from f32:", can->narrow_types, out);
+    text_add(out, "\n           alignment %zu B, granularity %zu B; ", can->alignment, can->granularity);
+    add_rate(can->flop_per_ns, "FLOP/ns", out);
+    add_rate(can->bytes_per_ns, ", bytes/ns", out);
+    text_add(out, "\n");
+}
+
+/* Each rank has one of its own. */
+static void add_devices(const struct check_report *report, struct text *out)
+{
+    if (!report->view->device)
+        return;
+    add_device_abilities(report->view->device, out);
+    for (int rank = 0; report->hosts && rank < report->view->plan->mesh.world; rank++) {
+        const struct check_host *host = &report->hosts[rank];
+
+        text_add(out, "device     rank %d on %s: %s at %s; ", rank, host->name, host->device, host->pci);
+        add_space(host->device_available, host->device_total, out);
+        text_add(out, "\n");
+    }
 }
 
 static size_t count_results(const struct check_report *report, enum check_result result)
@@ -248,6 +294,7 @@ void check_report_table(const struct check_report *report, struct text *out)
              report->view->transport, report->view->plugin);
     add_backend(report, out);
     add_host_lines(report, out);
+    add_devices(report, out);
     for (size_t i = 0; i < report->count; i++) {
         int length = (int)strlen(name_of(&report->targets[i]));
 
@@ -387,6 +434,38 @@ static void json_hosts(const struct check_report *report, struct text *out)
     free(ranks);
 }
 
+static void json_device(const struct check_report *report, int rank, struct text *out)
+{
+    const struct check_host *host = &report->hosts[rank];
+    const struct device_capabilities *can = &report->view->device->capabilities;
+
+    text_add(out, "{\"kind\": \"device\", \"rank\": %d, ", rank);
+    add_string("host", host->name, out);
+    text_add(out, ", ");
+    add_string("name", host->device, out);
+    text_add(out, ", ");
+    add_string("pci", host->pci, out);
+    text_add(out, ", ");
+    add_number("memory_available", host->device_available, MEMORY_UNKNOWN, out);
+    text_add(out, ", ");
+    add_number("memory_total", host->device_total, MEMORY_UNKNOWN, out);
+    text_add(out, ", ");
+    add_string("substrate", can->substrate, out);
+    text_add(out, ", ");
+    add_string("path_in", can->path_in ? can->path_in : "host staging", out);
+    text_add(out, ", ");
+    add_string("path_out", can->path_out ? can->path_out : "host staging", out);
+    text_add(out, ", \"alignment\": %zu, \"granularity\": %zu, ", can->alignment, can->granularity);
+    add_words("copies", can->copy_types, DTYPE_COUNT, dtype_word, out);
+    text_add(out, ", ");
+    add_words("sums", can->add_types, DTYPE_COUNT, dtype_word, out);
+    text_add(out, ", ");
+    add_rate_json("flop_per_ns", can->flop_per_ns, out);
+    text_add(out, ", ");
+    add_rate_json("bytes_per_ns", can->bytes_per_ns, out);
+    text_add(out, "}\n");
+}
+
 static void json_target(const struct check_target *target, struct text *out)
 {
     static const char *const words[] = {"not_reached", "pass", "failed"};
@@ -441,6 +520,8 @@ void check_report_json(const struct check_report *report, struct text *out)
     text_add(out, "}\n");
     json_backend(report, out);
     json_hosts(report, out);
+    for (int rank = 0; report->view->device && report->hosts && rank < report->view->plan->mesh.world; rank++)
+        json_device(report, rank, out);
     for (size_t i = 0; i < report->count; i++)
         json_target(&report->targets[i], out);
 }

@@ -25,7 +25,7 @@ struct check_target {
 
 #define CHECK_UNKNOWN UINT64_MAX
 
-enum { CHECK_HOST_BYTES = 64, CHECK_SIMD_BYTES = 32 };
+enum { CHECK_HOST_BYTES = 64, CHECK_SIMD_BYTES = 32, CHECK_DEVICE_BYTES = 80, CHECK_PCI_BYTES = 24 };
 
 /* What each rank tells about its host, gathered as bytes of fixed size. */
 struct check_host {
@@ -34,6 +34,11 @@ struct check_host {
     uint64_t memory_available;   /* MEMORY_UNKNOWN */
     uint64_t memory_total;
     uint64_t threads; /* of the rank */
+
+    char device[CHECK_DEVICE_BYTES]; /* that the rank works on: its name; "": none */
+    char pci[CHECK_PCI_BYTES];
+    uint64_t device_available; /* MEMORY_UNKNOWN */
+    uint64_t device_total;
 };
 
 struct check_report {

@@ -130,6 +130,10 @@ static void follow(struct wire *wire, const struct topology *topology, const str
         check_sums(wire, topology, verdict);
         return;
     }
+    if (!plugin) {
+        complain(wire, error_set(&problem, STATUS_CORRUPT, "rank 0 chose nccl for a rank that has none"), &problem);
+        return;
+    }
     complain(wire, open_nccl(wire, plugin, options, verdict->index, &problem), &problem);
     if (wire->problem == STATUS_OK)
         (void)snprintf(wire->plugin, sizeof wire->plugin, "%s", path);

@@ -76,12 +76,21 @@ def without():
 
 def chosen():
     two = {"pipeline": 2}
+    memory = 3 << 28
+    env = dict(DEVICES, FERRY_STANDIN_MEMORY=str(memory))
     for transport, why in (("nccl", "every rank has a GPU of its own"), ("auto", "every rank has a GPU of its own")):
-        result = run(two, {"transport": transport}, ["--json"], env=DEVICES, command="check")
+        result = run(two, {"transport": transport}, ["--json"], env=env, command="check")
         if expecting.success(tally, "%s with a GPU a rank" % transport, result):
             head = [o for o in result.objects() if o["kind"] == "check"][0]
             tally.check(head["transport"] == "nccl" and head["chosen"] == why and "NCCL" in head["about"] and
                         head["plugin"].endswith("ferry-cuda.so"), "%s takes nccl, and says why" % transport, head)
+            devices = [o for o in result.objects() if o["kind"] == "device"]
+            tally.check([d["rank"] for d in devices] == [0, 1] and len({d["pci"] for d in devices}) == 2 and
+                        all(d["memory_total"] == memory and 0 < d["memory_available"] <= memory for d in devices),
+                        "each rank's device is told", devices)
+            tally.check("bool" in devices[0]["copies"] and "f32" in devices[0]["sums"] and
+                        not {"bool", "f16", "bf16"} & set(devices[0]["sums"]) and devices[0]["flop_per_ns"] is None,
+                        "and what it can do", devices)
     result = run(two, {"transport": "auto"}, env=DEVICES)
     if expecting.success(tally, "a run with auto", result):
         tally.check("transport nccl: every rank has a GPU of its own" in result.err, "says its choice", result.summary())
@@ -155,16 +164,21 @@ def tokens():
 
 # ---- faults ----------------------------------------------------------------------------------------------
 
+TWO_STAGES, TWO_PARTS = {"pipeline": 2}, {"tensor": 2}
 FAULTS = [
-    ("a flipped byte of a header", "rank=0,op=1,kind=flip:8", "mismatch",
+    (TWO_STAGES, "a flipped byte of a header", "rank=0,op=1,kind=flip:8", "mismatch",
      r"route forward/0-1 \(rank 0 to rank 1\), step 0, stage 1, .*tensor hidden: in band: header bytes: expected 256, "
      r"got 257"),
-    ("a rank that dies in NCCL", "rank=1,op=3,kind=kill", "lost", r"rank 1 on \S+ died: killed by SIGKILL"),
-    ("an asynchronous error", "rank=0,op=3,kind=error", "lost", r"rank 0: NCCL, asynchronously failed: remote process"),
-    ("a send that is short", "rank=0,op=2,kind=short:4", "timeout", r"rank 1 waits for rank 0 in send_receive on "
-     r"forward/0-1, sequence 2"),
-    ("a device that falls off the bus", "rank=1,op=9,kind=lost", "lost", r"rank 1: cuda\w+: "),
-    ("a transfer that is later than the timeout", "rank=0,op=3,kind=delay:15000", "timeout",
+    (TWO_STAGES, "a rank that dies in NCCL", "rank=1,op=3,kind=kill", "lost",
+     r"rank 1 on \S+ died: killed by SIGKILL"),
+    (TWO_STAGES, "an asynchronous error", "rank=0,op=3,kind=error", "lost",
+     r"rank 0: NCCL, asynchronously failed: remote process"),
+    (TWO_STAGES, "a send that is short", "rank=0,op=2,kind=short:4", "timeout",
+     r"rank 1 waits for rank 0 in send_receive on forward/0-1, sequence 2"),
+    (TWO_PARTS, "a flipped byte of a header in a sum", "rank=0,op=0,kind=flip:8", "mismatch",
+     r"group tensor/0 \(rank 0 to rank 1\), step 0, .*all_reduce_sum, sequence 0: in band: header bytes"),
+    (TWO_STAGES, "a device that falls off the bus", "rank=1,op=9,kind=lost", "lost", r"rank 1: cuda\w+: "),
+    (TWO_STAGES, "a transfer that is later than the timeout", "rank=0,op=3,kind=delay:15000", "timeout",
      r"rank 1 waits for rank 0 in send_receive on forward/0-1"),
 ]
 
@@ -174,8 +188,8 @@ def faults():
         tally.skip("faults over nccl", "CUDA was not found at build time")
         return
     keys = {"transport": "nccl", "timeout": "4s"}
-    for name, fault, code, words in FAULTS:
-        result = run({"pipeline": 2}, keys, ["--quiet"], env=dict(DEVICES, FERRY_STANDIN_FAULT=fault))
+    for mesh, name, fault, code, words in FAULTS:
+        result = run(mesh, keys, ["--quiet"], env=dict(DEVICES, FERRY_STANDIN_FAULT=fault))
         expecting.failure(tally, name, result, code, words, within=20)
     result = run({"pipeline": 2}, dict(keys, integrity="payload"), ["--quiet"],
                  env=dict(DEVICES, FERRY_STANDIN_FAULT="rank=0,op=1,kind=flip:700"))
