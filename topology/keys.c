@@ -151,8 +151,10 @@ static const struct key boundary_keys[] = {
 
 static const struct key communication_keys[] = {
     {"transport", KEY_WORD, AT(topology, communication.transport),
-     "What moves bytes between ranks. `loopback` is for tests: ranks as threads of one process.", 0, 0, "auto",
-     &transports},
+     "What moves tensors between ranks. `nccl`: from GPU to GPU, each rank with one of its own, and all else over MPI; "
+     "`auto`: nccl where every rank can, else mpi (docs/gpus.md). `loopback` is for tests: ranks as threads of one "
+     "process.",
+     0, 0, "auto", &transports},
     {"timeout", KEY_DURATION, AT(topology, communication.timeout_ns),
      "How long a peer may be silent or stand still while a rank waits for it.", 10 * NS_PER_MS, 7 * NS_PER_DAY, "30s"},
     {"startup_timeout", KEY_DURATION, AT(topology, communication.startup_timeout_ns),
@@ -168,7 +170,8 @@ static const struct key communication_keys[] = {
     {"integrity", KEY_WORD, AT(topology, communication.integrity),
      "What carries a checksum; `payload` adds one over every payload.", 0, 0, "header", &integrities},
     {"reduction", KEY_WORD, AT(topology, communication.reduction),
-     "`ordered` adds in the order of docs/numerics.md, `native` as the transport does; `auto` is native on nccl only.",
+     "`ordered` adds in the order of docs/numerics.md, the same bits on every transport; `native` as the transport's "
+     "library does, which mpi has not; `auto` is native on nccl only.",
      0, 0, "auto", &reductions},
     {"interface", KEY_TEXT, AT(topology, communication.interface),
      "Network interface between hosts. Absent: MPI's choice.", .style = STYLE_ROLE},
