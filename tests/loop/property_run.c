@@ -431,6 +431,9 @@ static enum status end(struct running *r, const struct property_world *world, co
         }
         completion_abandon(r->completion);
     }
+    /* Of an operation that was refused the copies into memory may not have happened yet. */
+    if (!r->completion && r->placed_send)
+        st = memory_wait(r->memory, UINT64_MAX, err);
     tensor_release(r->send);
     tensor_release(r->recv);
     tensor_release(r->placed_send);
