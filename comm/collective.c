@@ -6,14 +6,16 @@
 
 #include "base/clock.h"
 #include "comm/roll.h"
+#include "comm/native.h"
 #include "comm/reduce.h"
 #include "comm/staging.h"
 
 enum {
-    HEARING_MS = 2000,   /* of a member's other header, until the cause is told without those not heard; half of the
-                          * timeout at most */
-    DOUBT_MS = 250,      /* of a round without an end, before its peers are asked what they were called with */
-    DETACH_BYTES = 16384 /* payloads of the caller's memory travel from there from this size on */
+    HEARING_MS = 2000, /* of a member's other header, until the cause is told without those not heard; half of the
+                        * timeout at most */
+    DOUBT_MS = 250,    /* of a round without an end, before its peers are asked what they were called with */
+    DETACH_BYTES = 16384 /* payloads of the caller's memory travel from there from this size on */,
+    HINT_RANKS = 8 /* named one by one */
 };
 
 struct part collective_part(const struct collective *work)
@@ -264,7 +266,11 @@ static void clear_round(struct collective *work)
 static int peer(const struct completion *completion)
 {
     const struct collective *work = (const struct collective *)completion;
+    const struct session *session = completion->session;
+    int missing = -1;
 
+    if (work->native && session->ops->native->missing(session->transport, work->group->native, &missing, 1))
+        return missing;
     for (int i = 0; i < work->receive_count; i++) {
         if (!work->receives[i].over)
             return work->receives[i].peer;
@@ -341,6 +347,23 @@ static enum status move_sends(struct collective *work, bool ask, bool *ret_over,
     return STATUS_OK;
 }
 
+/* What the transport's library adds. */
+static enum status move_native(struct collective *work, bool *ret_over, struct error *err)
+{
+    struct session *session = work->completion.session;
+    enum status st = STATUS_OK;
+
+    *ret_over = true;
+    if (!work->native)
+        return STATUS_OK;
+    st = session->ops->test(session->transport, work->native, ret_over, err);
+    if (st != STATUS_OK || !*ret_over)
+        return st;
+    work->native = NULL;
+    session_moved(session);
+    return STATUS_OK;
+}
+
 /* Has the round ended?  Receives of one peer are taken in order; those of different peers in any. */
 static enum status move_round(struct collective *work, bool *ret, struct error *err)
 {
@@ -360,6 +383,8 @@ static enum status move_round(struct collective *work, bool *ret, struct error *
     if (st == STATUS_OK && came && !left)
         st = move_sends(work, true, &left, err);
     *ret = came && left;
+    if (st == STATUS_OK && *ret)
+        st = move_native(work, ret, err);
     if (st != STATUS_OK)
         return st;
     if (other || roll_differs(work))
@@ -445,6 +470,7 @@ static bool collective_let_go(struct completion *completion)
         all = framed_send_let_go(&work->sends[i], completion->session) && all;
     for (int i = 0; i < work->receive_count; i++)
         all = framed_receive_let_go(&work->receives[i], completion->session) && all;
+    all = framed_let_go(completion->session, &work->native) && all;
     return device_let_go(work) && all;
 }
 
@@ -466,4 +492,23 @@ static void destroy(struct completion *completion)
     free(work);
 }
 
-const struct work_kind collective_kind = {.step = step, .let_go = collective_let_go, .peer = peer, .destroy = destroy};
+/* Of a communicator that is still being built: who has not come. */
+static void hint(const struct completion *completion, struct text *out)
+{
+    const struct collective *work = (const struct collective *)completion;
+    const struct session *session = completion->session;
+    int ranks[HINT_RANKS];
+    int count = 0;
+
+    if (!work->native)
+        return;
+    count = session->ops->native->missing(session->transport, work->group->native, ranks, HINT_RANKS);
+    for (int i = 0; i < count && i < HINT_RANKS; i++)
+        text_add(out, "%s%d",
+                 i ? ", " : "; its communicator is not built, these ranks have not come to it: ", ranks[i]);
+    if (count > HINT_RANKS)
+        text_add(out, " and %d more", count - HINT_RANKS);
+}
+
+const struct work_kind collective_kind = {
+    .step = step, .let_go = collective_let_go, .peer = peer, .hint = hint, .destroy = destroy};

@@ -25,7 +25,7 @@ struct algorithm {
     /* Name the messages of this round (collective_send, collective_receive).  *ret_more false: there is no such round,
      * the work is done.  A round without messages is legal. */
     enum status (*begin)(struct collective *work, int round, bool *ret_more, struct error *err);
-    /* Optional: every message of the round has come and gone. */
+    /* Optional: every message of the round has come and gone, and what the library was asked for is done. */
     enum status (*end)(struct collective *work, int round, struct error *err);
 };
 
@@ -48,7 +48,8 @@ struct collective {
     int root;
     uint64_t extent;                   /* of a gather: the whole along the axis */
     uint64_t count_digest;             /* of the counts that all members of a gather agree on */
-    char counts[ROUTE_ROLE_BYTES + 1]; /* of an uneven gather, "3,0,2"; empty where they are too many for a header */
+    char counts[ROUTE_ROLE_BYTES + 1]; /* of an uneven gather, "3,0,2", empty where they are too many for a header; of a
+                                        * sum by the library "native" */
     uint64_t disagreed_ns;             /* when another header, or word, of a member came first; 0: never */
     uint64_t doubt_ns;                 /* when this round's peers are asked what they were called with; 0: not set */
     struct roll *roll;                 /* who was asked; NULL: nobody */
@@ -59,7 +60,8 @@ struct collective {
     bool folded;        /* checks: full, and the vote is folded into the algorithm's own messages */
     uint32_t flags;
 
-    void *scratch; /* the algorithm's (the vote's: on the host), through all rounds; from staging memory */
+    struct work *native; /* the library's, in this round; NULL: none */
+    void *scratch;       /* the algorithm's (the vote's: on the host), through all rounds; from staging memory */
     struct staging *scratch_lender;
 
     /* The round. */
@@ -149,6 +151,7 @@ extern const struct work_kind collective_kind;
 
 /* The algorithms, each in the file of its name. */
 extern const struct algorithm allreduce_direct;
+extern const struct algorithm allreduce_native;
 extern const struct algorithm allreduce_scatter;
 extern const struct algorithm allreduce_tree;
 extern const struct algorithm gather_direct;

@@ -64,7 +64,7 @@ void collective_describe(struct text *out, const struct frame *frame)
     if (frame->operation == OPERATION_BROADCAST)
         text_add(out, " root %" PRIu32, frame->root_or_axis);
     if (frame->role && frame->role[0])
-        text_add(out, " counts %s", frame->role);
+        text_add(out, frame->operation == OPERATION_ALL_REDUCE_SUM ? " %s" : " counts %s", frame->role);
 }
 
 void collective_signature(const struct collective *work, struct frame *ret)

@@ -249,8 +249,7 @@ bool framed_send_posted(const struct framed_send *send)
     return send->over || (send->started && send->done_bytes + send->frame.payload_bytes == send->payload_bytes);
 }
 
-/* After a failure: true once the transport holds nothing of this work. */
-static bool let_go(struct session *session, struct work **work)
+bool framed_let_go(struct session *session, struct work **work)
 {
     bool ended = false;
     enum status st = STATUS_OK;
@@ -273,7 +272,7 @@ bool framed_send_let_go(struct framed_send *send, struct session *session)
     bool all = true;
 
     for (int i = 0; send->works && i < work_count(send); i++)
-        all = let_go(session, &send->works[i]) && all;
+        all = framed_let_go(session, &send->works[i]) && all;
     return (!send->way || queued_let_go(&send->way->queued, session)) && all;
 }
 
@@ -529,7 +528,7 @@ enum status framed_receive_step(struct framed_receive *receive, struct session *
 
 bool framed_receive_let_go(struct framed_receive *receive, struct session *session)
 {
-    bool gone = let_go(session, &receive->work);
+    bool gone = framed_let_go(session, &receive->work);
 
     return (!receive->way || queued_let_go(&receive->way->queued, session)) && gone;
 }

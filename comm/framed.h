@@ -86,6 +86,9 @@ bool framed_send_posted(const struct framed_send *send);
 bool framed_send_let_go(struct framed_send *send, struct session *session);
 void framed_send_done(struct framed_send *send);
 
+/* After a failure: true once the transport holds nothing of this work, NULL included; then it is NULL. */
+bool framed_let_go(struct session *session, struct work **work);
+
 /* Move it.  over is set when the whole payload has come and every header was the expected one.
  * STATUS_MISMATCH names every differing field; the payload must then not be used. */
 enum status framed_receive_step(struct framed_receive *receive, struct session *session, struct error *err);

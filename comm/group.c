@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/size.h"
 #include "comm/collective.h"
+#include "comm/native.h"
 #include "comm/reduce.h"
 #include "comm/roll.h"
 
@@ -89,6 +90,44 @@ enum status group_create(struct session *session, const struct group_spec *spec,
     }
     *ret = group;
     return STATUS_OK;
+}
+
+/* May the library ever add for it?  The same answer on all members. */
+static bool wants_native(const struct group *group)
+{
+    const struct session *session = group->lane.session;
+    const struct memory *memory = session->options.memory;
+
+    if (session->options.reduction == REDUCTION_ORDERED || !session->ops->native || group->spec.size < 2 ||
+        memory_host_view(memory) || !(group->spec.operations & OPERATION_BIT(OPERATION_ALL_REDUCE_SUM)))
+        return false;
+    for (int dtype = DTYPE_NONE + 1; dtype < DTYPE_COUNT; dtype++) {
+        if (group->spec.dtypes & DTYPE_BIT(dtype) && reduce_supports((enum dtype)dtype) &&
+            session->ops->native->adds(session->transport, memory, reduce_partial((enum dtype)dtype)))
+            return true;
+    }
+    return false;
+}
+
+enum status group_open_native(struct group *group, struct error *err)
+{
+    const struct session *session = group->lane.session;
+    enum status st = STATUS_OK;
+
+    if (group->rank < 0 || !wants_native(group))
+        return STATUS_OK;
+    st = session->ops->native->open(session->transport, group->spec.id, group->spec.members, group->spec.size,
+                                    &group->native, err);
+    return st == STATUS_OK ? st : error_wrap(err, st, "group %s", group->spec.name);
+}
+
+void group_close_native(struct group *group)
+{
+    const struct session *session = group->lane.session;
+
+    if (group->native)
+        session->ops->native->close(session->transport, group->native);
+    group->native = NULL;
 }
 
 void group_destroy(struct group *group)
@@ -295,6 +334,38 @@ static enum status check_slabs(const struct group *group, struct collective *wor
                      axis);
 }
 
+/* Can the library add these tensors?  The same answer on all members that were called with the same. */
+static bool adds_native(const struct group *group, const struct collective *work)
+{
+    const struct session *session = group->lane.session;
+
+    return group->native && work->device && work->recv->bytes &&
+           session->ops->native->adds(session->transport, work->device, reduce_partial(work->dtype));
+}
+
+/* The library's messages have no headers: whatever is checked is checked by a vote ahead of them. */
+static enum status plan_sum(const struct group *group, struct collective *work, struct error *err)
+{
+    const struct session *session = group->lane.session;
+    enum reduction reduction = session->options.reduction;
+
+    if (reduction != REDUCTION_ORDERED && adds_native(group, work)) {
+        work->algorithm = &allreduce_native;
+        (void)snprintf(work->counts, sizeof work->counts, "native");
+        work->vote = session->options.checks == CHECKS_OFF ? NULL : vote_of(work);
+        return STATUS_OK;
+    }
+    if (reduction == REDUCTION_NATIVE && work->recv->bytes && work->size > 1)
+        return error_set(err, STATUS_INVALID, "group %s: transport %s cannot add %s in memory %s by itself",
+                         group->spec.name, session->ops->name, dtype_name(work->dtype),
+                         memory_text(work->recv->memory));
+    if (work->send->bytes > SMALL_REDUCE_BYTES && work->size > 2)
+        work->algorithm = &allreduce_scatter;
+    else
+        work->algorithm = work->size <= DIRECT_MEMBERS ? &allreduce_direct : &allreduce_tree;
+    return STATUS_OK;
+}
+
 enum status group_all_reduce_sum(struct group *group, struct tensor *send, struct tensor *recv, struct completion **ret,
                                  struct error *err)
 {
@@ -310,10 +381,8 @@ enum status group_all_reduce_sum(struct group *group, struct tensor *send, struc
         shape_text(&recv->shape, recv->dtype, other, sizeof other);
         st = error_set(err, STATUS_INVALID, "group %s: sums %s into %s", group->spec.name, one, other);
     }
-    if (st == STATUS_OK && send->bytes > SMALL_REDUCE_BYTES && work->size > 2)
-        work->algorithm = &allreduce_scatter;
-    else if (st == STATUS_OK)
-        work->algorithm = work->size <= DIRECT_MEMBERS ? &allreduce_direct : &allreduce_tree;
+    if (st == STATUS_OK)
+        st = plan_sum(group, work, err);
     return submit(group, work, st, ret, err);
 }
 

@@ -20,6 +20,9 @@ struct group;
 struct route;
 
 enum checks { CHECKS_OFF, CHECKS_LIGHT, CHECKS_FULL };
+/* Who adds: comm's tree, with the same bits on every transport; the transport's library, in its own order; the library
+ * where it can. */
+enum reduction { REDUCTION_ORDERED, REDUCTION_NATIVE, REDUCTION_AUTO };
 enum on_timeout { ON_TIMEOUT_ABORT, ON_TIMEOUT_QUARANTINE };
 
 struct fault; /* comm/fault.h */
@@ -30,6 +33,8 @@ struct session_options {
                                   * consensus, building, loading; session_started ends it earlier */
     enum on_timeout on_timeout;
     enum checks checks;
+    enum reduction reduction;   /* of sums in memory, the same on all ranks; groups that may sum get their communicators
+                                 * in session_build */
     bool payload_integrity;     /* checksum every payload; of one in a device's memory over a copy on the host */
     struct memory *memory;      /* where bundles lie that belong to a device (spec.h); borrowed until session_close;
                                  * NULL: the process's own */
@@ -101,8 +106,8 @@ void session_progress(struct session *session);
 enum status session_check(struct session *session, struct error *err);
 
 /* Record a failure of this rank (a model that could not be loaded, a token that is not finite); the first wins.
- * In a world of several ranks "rank R: " is put in front of the sentence, but for STATUS_USAGE: all ranks were given the
- * command line. */
+ * In a world of several ranks "rank R: " is put in front of the sentence, but for STATUS_USAGE: all ranks were given
+ * the command line. */
 void session_fail(struct session *session, enum status st, const char *why);
 
 /* What later collectives agree on before their payload may be used.  Local; every rank makes the same change between

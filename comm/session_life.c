@@ -210,6 +210,8 @@ static enum status build(struct session *session, const struct group_spec *group
         st = group_create(session, &groups[i], &session->groups[i], err);
         if (st == STATUS_OK)
             session->group_count++;
+        if (st == STATUS_OK)
+            st = group_open_native(session->groups[i], err);
     }
     for (size_t i = 0; i < route_count && st == STATUS_OK; i++) {
         st = route_create(session, &routes[i], &session->routes[i], err);
@@ -350,6 +352,8 @@ enum status session_close(struct session *session, bool clean, struct error *err
     for (size_t i = 0; i < session->route_count; i++)
         route_close(session->routes[i]);
     (void)lane_close(&session->world->lane);
+    for (size_t i = 0; i < session->group_count; i++)
+        group_close_native(session->groups[i]);
     session->ops->close(session->transport, clean);
     release(session);
     return STATUS_OK;
