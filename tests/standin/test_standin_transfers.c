@@ -128,6 +128,28 @@ START_TEST(sizes_that_differ_leave_one_waiting)
 }
 END_TEST
 
+/* The first receive of the group asks for what the second send brings, which is not given before the first is over. */
+static int next_of_group(int rank, int size, struct board *board)
+{
+    struct rank r = rank_begin(rank, size, board, 0);
+
+    NEED(ncclGroupStart() == ncclSuccess);
+    for (int i = 0; i < 2; i++) {
+        if (rank == 0)
+            NEED(ncclSend(r.device, 100, ncclUint8, 1, r.comm, r.stream) == ncclSuccess);
+        else
+            NEED(ncclRecv(r.device, i == 0 ? 200 : 100, ncclUint8, 0, r.comm, r.stream) == ncclSuccess);
+    }
+    rank_ready(&r, ncclGroupEnd());
+    return rank_hang_and_abort(&r);
+}
+
+START_TEST(a_transfer_takes_nothing_of_the_next)
+{
+    expect_all(2, next_of_group, 0);
+}
+END_TEST
+
 /* B165: small or large, it makes no difference here. */
 static int both_send_first(int rank, int size, struct board *board)
 {
@@ -228,10 +250,15 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {transfers_in_a_group_progress_together, transfers_between_two_ranks_keep_their_order,
-                                  a_send_waits_for_its_receive,           sizes_that_differ_leave_one_waiting,
-                                  two_sends_before_two_receives_wait,     a_launch_in_progress_is_overtaken,
-                                  calls_that_make_no_sense_are_refused,   a_group_with_a_bad_call_launches_nothing};
+    const TTest *const tests[] = {transfers_in_a_group_progress_together,
+                                  transfers_between_two_ranks_keep_their_order,
+                                  a_send_waits_for_its_receive,
+                                  sizes_that_differ_leave_one_waiting,
+                                  a_transfer_takes_nothing_of_the_next,
+                                  two_sends_before_two_receives_wait,
+                                  a_launch_in_progress_is_overtaken,
+                                  calls_that_make_no_sense_are_refused,
+                                  a_group_with_a_bad_call_launches_nothing};
 
     return suite_main("standin_transfers", tests, sizeof tests / sizeof *tests);
 }
