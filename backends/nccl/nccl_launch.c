@@ -14,7 +14,7 @@
 #include "backends/nccl/nccl_errors.h"
 #include "backends/nccl/nccl_private.h"
 
-static ncclDataType_t sum_type(enum dtype dtype)
+ncclDataType_t nccl_sum_type(enum dtype dtype)
 {
     switch (dtype) {
     case DTYPE_F32:
@@ -105,8 +105,8 @@ static ncclResult_t call(struct transport *transport, const struct work *work, c
         return ncclSuccess;
     *ret_call = work->kind == WORK_SEND ? "ncclSend" : work->kind == WORK_RECEIVE ? "ncclRecv" : "ncclAllReduce";
     if (work->kind == WORK_SUM)
-        return ncclAllReduce(work->send, work->recv, work->count, sum_type(work->dtype), ncclSum, work->native->comm,
-                             transport->stream);
+        return ncclAllReduce(work->send, work->recv, work->count, nccl_sum_type(work->dtype), ncclSum,
+                             work->native->comm, transport->stream);
     if (work->joined)
         return move(transport, work, work->payload - work->header_bytes, work->header_bytes + work->bytes);
     result = move(transport, work, work->slot, work->header_bytes);

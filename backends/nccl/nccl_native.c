@@ -28,6 +28,14 @@ static struct native *find(const struct transport *transport, uint32_t id)
     return native;
 }
 
+const struct native *nccl_native_find(const struct transport *transport, uint32_t id, const int *members, int size)
+{
+    const struct native *native = find(transport, id);
+
+    return native && native->size == size && !memcmp(native->members, members, (size_t)size * sizeof *members) ? native
+                                                                                                               : NULL;
+}
+
 static enum status tell_all(struct native *native, const struct note *note, struct error *err)
 {
     enum status st = STATUS_OK;

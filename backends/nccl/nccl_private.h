@@ -212,6 +212,7 @@ extern const struct device_message_ops nccl_device_ops;
 enum status nccl_transfer_note(struct transport *transport, int peer, const struct note *note, struct error *err);
 
 /* nccl_launch.c: start what may be started; end what has ended. */
+ncclDataType_t nccl_sum_type(enum dtype dtype); /* ncclNumTypes: it adds none such, or not as we do */
 void nccl_launch_step(struct transport *transport);
 
 /* nccl_native.c. */
@@ -219,6 +220,11 @@ extern const struct native_ops nccl_native_ops;
 enum status nccl_native_note(struct transport *transport, int peer, const struct note *note, struct error *err);
 enum status nccl_native_step(struct transport *transport, struct error *err);
 void nccl_native_free(struct native *native);
+/* One that is open, of just these members; NULL: none. */
+const struct native *nccl_native_find(const struct transport *transport, uint32_t id, const int *members, int size);
+
+/* nccl_raw.c. */
+extern const struct raw_ops nccl_raw_ops;
 
 /* nccl_teardown.c: end whatever runs, without waiting.  begin may be called again. */
 void nccl_teardown_begin(struct transport *transport);

@@ -301,6 +301,7 @@ const struct transport_ops nccl_transport_ops = {
     .cancel = nccl_cancel,
     .describe = nccl_describe,
     .host = nccl_host,
+    .raw = &nccl_raw_ops,
     .device = &nccl_device_ops,
     .native = &nccl_native_ops,
 };

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/tensor.h"
 #include "comm/native.h"
+#include "comm/raw.h"
 #include "tests/nccl/device_world.h"
 
 enum { HEADER = 192, MAX_TRANSFERS = 400, ODD_BYTES = 424 /* of an announcement: the one size that needs a word */ };
@@ -512,6 +513,91 @@ START_TEST(overlapping_groups_sum_in_whatever_order_their_members_come)
 }
 END_TEST
 
+enum { RAW_COUNT = 64, RAW_RANKS = 8 };
+
+/* One call of RAW_COUNT floats, twice; what comes is copied to out. */
+static const char *run_raw(struct raw *raw, struct raw_call *call, unsigned char *recv, float *out, enum status *st)
+{
+    int ways = 0;
+
+    *st = world.ops->raw->prepare(raw, call, &ways, NULL);
+    if (*st != STATUS_OK || ways != 1)
+        return "";
+    *st = world.ops->raw->run(raw, 0, 2, NULL);
+    device_get(&world, out, recv, RAW_COUNT * sizeof *out);
+    return world.ops->raw->way(raw, 0);
+}
+
+/* Rank r has r + 1 everywhere; to member i goes what stands at its place. */
+START_TEST(plain_calls_of_nccl_do_what_their_names_say)
+{
+    uint64_t counts[RAW_RANKS] = {0};
+    int members[RAW_RANKS];
+    unsigned char *send = device_room(&world, RAW_COUNT * sizeof(float));
+    unsigned char *recv = device_room(&world, RAW_COUNT * sizeof(float));
+    float values[RAW_COUNT];
+    float sums[RAW_COUNT] = {0};
+    float roots[RAW_COUNT] = {0};
+    float parts[RAW_COUNT] = {0};
+    float gathered[RAW_COUNT] = {0};
+    struct raw *raw = NULL;
+    struct raw_call call = {.operation = OPERATION_ALL_REDUCE_SUM,
+                            .dtype = DTYPE_F32,
+                            .send = send,
+                            .recv = recv,
+                            .outer = 1,
+                            .inner_bytes = sizeof(float),
+                            .send_counts = counts,
+                            .recv_counts = counts,
+                            .bytes = sizeof values};
+    const char *names[4] = {"", "", "", ""};
+    int none = -1;
+    enum status st[4] = {STATUS_OK};
+
+    for (int i = 0; i < world.size; i++) {
+        members[i] = i;
+        counts[i] = 2;
+    }
+    for (int i = 0; i < RAW_COUNT; i++)
+        values[i] = (float)(world.rank + 1);
+    device_put(&world, send, values, sizeof values);
+    device_put(&world, recv, values, sizeof values);
+    st[0] = world.ops->raw->open(world.transport, members, world.size, &raw, NULL);
+    if (st[0] == STATUS_OK)
+        names[0] = run_raw(raw, &call, recv, sums, &st[0]);
+    call.operation = OPERATION_ALL_GATHER_EVEN;
+    if (st[0] == STATUS_OK)
+        names[1] = run_raw(raw, &call, recv, gathered, &st[1]);
+    call.operation = OPERATION_VARIABLE_ALL_TO_ALL;
+    if (st[0] == STATUS_OK)
+        names[2] = run_raw(raw, &call, recv, parts, &st[2]);
+    call.operation = OPERATION_BROADCAST;
+    call.send = NULL;
+    call.recv = send;
+    call.root = world.size - 1;
+    if (st[0] == STATUS_OK)
+        names[3] = run_raw(raw, &call, send, roots, &st[3]);
+    call.recv = values; /* of the host: NCCL does not reach it */
+    if (st[0] == STATUS_OK)
+        (void)world.ops->raw->prepare(raw, &call, &none, NULL);
+    world.ops->raw->close(raw);
+    barrier();
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(st[i], STATUS_OK);
+    ck_assert_str_eq(names[0], "ncclAllReduce");
+    ck_assert_str_eq(names[1], "ncclAllGather");
+    ck_assert_str_eq(names[2], "ncclSend, ncclRecv");
+    ck_assert_str_eq(names[3], "ncclBroadcast");
+    ck_assert_int_eq(none, 0);
+    ck_assert(sums[5] == (float)(world.size * (world.size + 1) / 2));
+    for (int i = 0; i < world.size; i++)
+        ck_assert(gathered[2 * i + 1] == (float)(i + 1) && parts[2 * i] == (float)(i + 1));
+    ck_assert(roots[RAW_COUNT - 1] == (float)world.size);
+    device_free(&world, send);
+    device_free(&world, recv);
+}
+END_TEST
+
 START_TEST(the_transport_says_what_it_is)
 {
     struct error err = {0};
@@ -554,6 +640,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, messages_in_host_and_device_memory_keep_their_order);
     tcase_add_test(tests, a_refused_message_leaves_the_next_one_alone);
     tcase_add_test(tests, overlapping_groups_sum_in_whatever_order_their_members_come);
+    tcase_add_test(tests, plain_calls_of_nccl_do_what_their_names_say);
     suite_add_tcase(suite, tests);
     srunner_set_fork_status(runner, CK_NOFORK);
     srunner_run_all(runner, world.rank == 0 ? CK_NORMAL : CK_MINIMAL);
