@@ -45,12 +45,41 @@ static ncclResult_t refuse_duplicates(const struct ncclComm *comm)
     return ncclSuccess;
 }
 
+static void ring_all(struct ncclComm *comm)
+{
+    for (int rank = 0; rank < comm->size; rank++)
+        seat_ring(comm, rank);
+}
+
+/* All members have come so far; false: stopped. */
+static bool all_reach(struct ncclComm *comm, enum stage stage)
+{
+    struct seat *seats = comm->table->seats;
+
+    __atomic_store_n(&seats[comm->rank].stage, stage, __ATOMIC_RELEASE);
+    ring_all(comm);
+    for (int rank = 0; rank < comm->size; rank++) {
+        while (__atomic_load_n(&seats[rank].stage, __ATOMIC_ACQUIRE) < stage) {
+            if (comm_stopped(comm))
+                return false;
+            seat_rest(comm, seat_bell(comm), 20);
+        }
+    }
+    return true;
+}
+
+/* Nobody goes on, or away, before all hold the table: it may be this process that still hands it out. */
 static ncclResult_t comm_meet(struct ncclComm *comm)
 {
     ncclResult_t result;
+    struct table *table = meeting_attend(comm, comm->name, &result);
 
-    comm->table = meeting_attend(comm, comm->name, &result);
-    return comm->table ? refuse_duplicates(comm) : result;
+    if (!table)
+        return result;
+    pthread_mutex_lock(&comms_lock);
+    comm->table = table;
+    pthread_mutex_unlock(&comms_lock);
+    return all_reach(comm, STAGE_ARRIVED) ? refuse_duplicates(comm) : ncclInternalError;
 }
 
 static void wait_for_stop(const struct ncclComm *comm)
@@ -123,12 +152,6 @@ struct split {
     int color;
     int key;
 };
-
-static void ring_all(struct ncclComm *comm)
-{
-    for (int rank = 0; rank < comm->size; rank++)
-        seat_ring(comm, rank);
-}
 
 /* child may be NULL. */
 static bool one_aborted(const struct ncclComm *comm, const struct ncclComm *child)
@@ -266,27 +289,11 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclCom
 
 /* --- ending ----------------------------------------------------------------------------------------------------- */
 
-static bool all_leave(struct ncclComm *comm)
-{
-    if (!comm->table)
-        return false;
-    __atomic_store_n(&comm->table->seats[comm->rank].leaving, 1, __ATOMIC_RELEASE);
-    ring_all(comm);
-    for (int rank = 0; rank < comm->size; rank++) {
-        while (!__atomic_load_n(&comm->table->seats[rank].leaving, __ATOMIC_ACQUIRE)) {
-            if (comm_stopped(comm))
-                return false;
-            seat_rest(comm, seat_bell(comm), 20);
-        }
-    }
-    return true;
-}
-
 static void *finalize_job(void *argument)
 {
     struct ncclComm *comm = argument;
 
-    comm_end(comm, await_idle(comm, NULL) && all_leave(comm) ? ncclSuccess : ncclInternalError);
+    comm_end(comm, await_idle(comm, NULL) && all_reach(comm, STAGE_LEAVING) ? ncclSuccess : ncclInternalError);
     return NULL;
 }
 

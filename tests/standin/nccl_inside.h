@@ -22,11 +22,14 @@ struct pipe {
     char bytes[PIPE_BYTES];
 };
 
+/* How far a member has come: it holds the table; it wants to end. */
+enum stage { STAGE_NONE, STAGE_ARRIVED, STAGE_LEAVING };
+
 struct seat {
     char bus[STANDIN_BUS_BYTES];
     uint32_t bell; /* rung by whoever moved something for this rank */
     uint32_t asleep;
-    uint32_t leaving;
+    uint32_t stage; /* enum stage */
     /* How many splits it has come to, and what it wants of the latest two: nobody comes to the next but one before all
      * have read this one. */
     uint32_t splits;
