@@ -167,9 +167,10 @@ static enum status raw_prepare(struct raw *raw, const struct raw_call *call, int
     (void)err;
     raw->call = *call;
     raw->name = NULL;
+    *ret_ways = 0;
     if (!is_reached(raw, call->send) || !is_reached(raw, call->recv))
-        whole = false;
-    else if (call->operation == OPERATION_ALL_REDUCE_SUM && nccl_sum_type(call->dtype) != ncclNumTypes)
+        return STATUS_OK;
+    if (call->operation == OPERATION_ALL_REDUCE_SUM && nccl_sum_type(call->dtype) != ncclNumTypes)
         choose(raw, "ncclAllReduce", all_reduce);
     else if (call->operation == OPERATION_BROADCAST)
         choose(raw, "ncclBroadcast", broadcast);

@@ -185,16 +185,15 @@ static int check_start(enum status st, const struct error *err, const char *mode
 int main(int argc, char **argv)
 {
     const char *mode = argc == 2 ? argv[1] : "";
+    const char *number = getenv("OMPI_COMM_WORLD_RANK");
     struct error err = {0};
     bool starts = !is(mode, "late") && !is(mode, "stuck") && !is(mode, "duplicate");
     uint64_t begun_ns = clock_ns();
     int code;
     enum status st;
 
-    world.delay_ns =
-        is(mode, "late") && getenv("OMPI_COMM_WORLD_RANK") && strcmp(getenv("OMPI_COMM_WORLD_RANK"), "1") == 0
-            ? 8 * NS_PER_S
-            : 0;
+    if (is(mode, "late") && number && is(number, "1"))
+        world.delay_ns = 8 * NS_PER_S;
     st = device_world_open(starts ? 60 * NS_PER_S : 2 * NS_PER_S, 2 * NS_PER_S, &world, &err);
     if (starts)
         code = st == STATUS_OK ? run(mode) : fail(err.text);

@@ -178,7 +178,7 @@ static bool is_next(const struct transfer *transfers, const int *order, int plac
 static enum status run(struct transfer *transfers, int count, uint64_t seed)
 {
     uint64_t state = seed * 77 + (uint64_t)world.rank + 1;
-    int order[MAX_TRANSFERS];
+    int order[MAX_TRANSFERS] = {0};
     int open = 0;
     enum status st = STATUS_OK;
 
@@ -551,6 +551,7 @@ START_TEST(plain_calls_of_nccl_do_what_their_names_say)
                             .recv_counts = counts,
                             .bytes = sizeof values};
     const char *names[4] = {"", "", "", ""};
+    int total = world.size * (world.size + 1) / 2;
     int none = -1;
     enum status st[4] = {STATUS_OK};
 
@@ -589,7 +590,7 @@ START_TEST(plain_calls_of_nccl_do_what_their_names_say)
     ck_assert_str_eq(names[2], "ncclSend, ncclRecv");
     ck_assert_str_eq(names[3], "ncclBroadcast");
     ck_assert_int_eq(none, 0);
-    ck_assert(sums[5] == (float)(world.size * (world.size + 1) / 2));
+    ck_assert(sums[5] == (float)total);
     for (int i = 0; i < world.size; i++)
         ck_assert(gathered[2 * i + 1] == (float)(i + 1) && parts[2 * i] == (float)(i + 1));
     ck_assert(roots[RAW_COUNT - 1] == (float)world.size);
