@@ -426,8 +426,7 @@ static enum status step(struct completion *completion, bool *ret_over, struct er
             if (!more && !work->voting) {
                 if (!completion->local)
                     past_keep(work->group, work);
-                *ret_over = true;
-                return STATUS_OK;
+                return end_work(work, ret_over, err);
             }
             if (!more) {
                 work->voting = false;

@@ -1,15 +1,26 @@
-/* Sessions over NCCL: bundles in device memory between all ranks at once. */
+/* Sessions over NCCL: bundles in device memory between all ranks at once, and NCCL's own sums of groups that share most
+ * of their members among them, whatever order the ranks come to them in. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "comm/group.h"
 #include "comm/route.h"
 #include "comm/session.h"
 #include "tests/nccl/device_world.h"
 
-enum { MAX_RANKS = 4, MAX_ROUTES = MAX_RANKS * (MAX_RANKS - 1), LARGEST = 3000, TENSORS = 3, DEPTH = 3 };
+enum {
+    MAX_RANKS = 4,
+    MAX_ROUTES = MAX_RANKS * (MAX_RANKS - 1),
+    LARGEST = 3000,
+    TENSORS = 3,
+    DEPTH = 3,
+    GROUPS = 3,
+    SUMS = 4,
+    SUM_COUNT = 700
+};
 
 static struct device_world world;
 static struct session *session;
@@ -154,6 +165,141 @@ START_TEST(bundles_cross_between_all_ranks_at_once)
 }
 END_TEST
 
+static struct group_spec groups[GROUPS];
+static int group_members[GROUPS][MAX_RANKS];
+
+/* All ranks; all but the last; all but the first, the other way round. */
+static void draw_groups(void)
+{
+    static const char *const group_names[GROUPS] = {"all/0", "front/0", "back/0"};
+
+    for (int g = 0; g < GROUPS; g++) {
+        int skipped = world.size < 2 || g == 0 ? -1 : g == 1 ? world.size - 1 : 0;
+        int count = 0;
+
+        for (int i = 0; i < world.size; i++) {
+            int rank = g == 2 ? world.size - 1 - i : i;
+
+            if (rank != skipped)
+                group_members[g][count++] = rank;
+        }
+        groups[g] = (struct group_spec){.id = 1 + (uint32_t)g,
+                                        .name = group_names[g],
+                                        .size = count,
+                                        .members = group_members[g],
+                                        .operations = OPERATIONS_ALL,
+                                        .dtypes = DTYPES_ALL,
+                                        .max_bytes = 1 << 20};
+    }
+}
+
+static int index_in(int g)
+{
+    for (int i = 0; i < groups[g].size; i++) {
+        if (group_members[g][i] == world.rank)
+            return i;
+    }
+    return -1;
+}
+
+/* Small whole numbers: every order of additions, and bf16, give the same. */
+static int value_of(int g, int sum, int member, int k)
+{
+    return (member + 1) * ((k + sum + g) % 5);
+}
+
+static const enum dtype sum_types[SUMS] = {DTYPE_F32, DTYPE_BF16, DTYPE_I64, DTYPE_U8};
+
+/* A value of this type at data; small ones alone, so that bf16 is the upper half of f32. */
+static void store(enum dtype dtype, unsigned char *data, int k, int value)
+{
+    float real = (float)value;
+    int64_t wide = value;
+
+    if (dtype == DTYPE_F32)
+        memcpy(data + 4 * (size_t)k, &real, 4);
+    else if (dtype == DTYPE_BF16)
+        memcpy(data + 2 * (size_t)k, (const unsigned char *)&real + 2, 2);
+    else if (dtype == DTYPE_I64)
+        memcpy(data + 8 * (size_t)k, &wide, 8);
+    else
+        data[k] = (unsigned char)value;
+}
+
+static enum status begin_sum(int g, int sum, struct tensor **ret, struct completion **ret_completion, struct error *err)
+{
+    struct shape shape = {1, {SUM_COUNT}};
+    unsigned char bytes[SUM_COUNT * 8];
+    enum status st = tensor_create_in(world.memory, sum_types[sum], &shape, ret, err);
+
+    for (int k = 0; k < SUM_COUNT; k++)
+        store(sum_types[sum], bytes, k, value_of(g, sum, index_in(g), k));
+    if (st != STATUS_OK)
+        return st;
+    device_put(&world, (*ret)->data, bytes, (*ret)->bytes);
+    return group_all_reduce_sum(session_group(session, groups[g].id), *ret, *ret, ret_completion, err);
+}
+
+static bool is_sum(int g, int sum, const struct tensor *tensor)
+{
+    unsigned char expected[SUM_COUNT * 8];
+    unsigned char got[SUM_COUNT * 8];
+
+    for (int k = 0; k < SUM_COUNT; k++) {
+        int total = 0;
+
+        for (int member = 0; member < groups[g].size; member++)
+            total += value_of(g, sum, member, k);
+        store(sum_types[sum], expected, k, total);
+    }
+    device_get(&world, got, tensor->data, tensor->bytes);
+    return memcmp(expected, got, tensor->bytes) == 0;
+}
+
+/* Posted all at once, the groups in an order of this rank's own. */
+static enum status run_sums(bool *ret_right, struct error *err)
+{
+    struct tensor *tensors[GROUPS][SUMS] = {{NULL}};
+    struct completion *completions[GROUPS][SUMS] = {{NULL}};
+    enum status st = STATUS_OK;
+
+    for (int i = 0; i < GROUPS * SUMS && st == STATUS_OK; i++) {
+        int g = (i + world.rank) % GROUPS;
+
+        if (index_in(g) >= 0)
+            st = begin_sum(g, i / GROUPS, &tensors[g][i / GROUPS], &completions[g][i / GROUPS], err);
+    }
+    for (int i = 0; i < GROUPS * SUMS && st == STATUS_OK; i++) {
+        int g = i % GROUPS;
+
+        if (!completions[g][i / GROUPS])
+            continue;
+        st = completion_wait(completions[g][i / GROUPS], DEADLINE_NONE, err);
+        *ret_right &= st == STATUS_OK && is_sum(g, i / GROUPS, tensors[g][i / GROUPS]);
+    }
+    for (int i = 0; i < GROUPS * SUMS; i++) {
+        completion_abandon(completions[i % GROUPS][i / GROUPS]);
+        tensor_release(tensors[i % GROUPS][i / GROUPS]);
+    }
+    return st;
+}
+
+START_TEST(native_sums_of_overlapping_groups_end_in_whatever_order)
+{
+    struct error err = {0};
+    bool right = true;
+    enum status st = STATUS_OK;
+
+    for (int round = 0; round < rounds && st == STATUS_OK; round++) {
+        st = run_sums(&right, &err);
+        if (st == STATUS_OK && route_count)
+            st = run_round(1000 + round, &right, &err);
+    }
+    ck_assert_msg(st == STATUS_OK, "%s", err.text);
+    ck_assert(right);
+}
+END_TEST
+
 /* Every ordered pair. */
 static void draw_routes(void)
 {
@@ -186,11 +332,13 @@ static enum status start(struct error *err)
     options.memory = world.memory;
     options.pinned = world.device->pinned;
     options.payload_integrity = getenv("PAYLOAD_INTEGRITY") != NULL;
+    options.reduction = REDUCTION_NATIVE;
     draw_routes();
+    draw_groups();
     st = session_create(world.ops, world.transport, &options, &session, err);
     if (st == STATUS_OK)
         st = session_consensus(session, &manifest, err);
-    return st == STATUS_OK ? session_build(session, NULL, 0, routes, (size_t)route_count, err) : st;
+    return st == STATUS_OK ? session_build(session, groups, GROUPS, routes, (size_t)route_count, err) : st;
 }
 
 int main(int argc, char **argv)
@@ -209,6 +357,7 @@ int main(int argc, char **argv)
     }
     tcase_set_timeout(tests, 100);
     tcase_add_test(tests, bundles_cross_between_all_ranks_at_once);
+    tcase_add_test(tests, native_sums_of_overlapping_groups_end_in_whatever_order);
     suite_add_tcase(suite, tests);
     srunner_set_fork_status(runner, CK_NOFORK);
     srunner_run_all(runner, world.rank == 0 ? CK_NORMAL : CK_MINIMAL);
