@@ -41,9 +41,14 @@ enum status wishes_check_program(const struct topology *t, struct error *err)
 
 void wishes_session(const struct topology *topology, struct session_options *ret)
 {
+    static const enum reduction reductions[] = {[TOPOLOGY_REDUCTION_AUTO] = REDUCTION_AUTO,
+                                                [TOPOLOGY_REDUCTION_ORDERED] = REDUCTION_ORDERED,
+                                                [TOPOLOGY_REDUCTION_NATIVE] = REDUCTION_NATIVE};
+
     ret->timeout_ns = topology ? topology->communication.timeout_ns.value : 30 * NS_PER_S;
     ret->startup_timeout_ns = topology ? topology->communication.startup_timeout_ns.value : 600 * NS_PER_S;
     ret->checks = topology ? (enum checks)topology->communication.checks.value : CHECKS_FULL;
     ret->on_timeout = topology ? (enum on_timeout)topology->communication.on_timeout.value : ON_TIMEOUT_ABORT;
+    ret->reduction = topology ? reductions[topology->communication.reduction.value] : REDUCTION_AUTO;
     ret->payload_integrity = topology && topology->communication.integrity.value == TOPOLOGY_INTEGRITY_PAYLOAD;
 }

@@ -16,7 +16,7 @@ enum status wishes_check(const struct topology *topology, struct error *err);
  * above (reduction, too). */
 enum status wishes_check_program(const struct topology *topology, struct error *err);
 
-/* How a topology wants its session: timeouts, checks, integrity.  topology NULL (it could not be read here): the
+/* How a topology wants its session: timeouts, checks, reduction, integrity.  topology NULL (it could not be read here): the
  * defaults of the keys.  Other fields stay as they are. */
 void wishes_session(const struct topology *topology, struct session_options *ret);
 
