@@ -38,13 +38,24 @@ static const struct tensor_spec bundle[] = {
     {"positions", DTYPE_I32, 2, {{1, 1, -1}, {2, 2, -1}}},
     {"nothing", DTYPE_U8, 1, {{0, 0, -1}}},
 };
-const struct route_spec flip_route = {
-    .id = 2, .name = "forward", .from = 0, .to = 1, .tensor_count = 3, .tensors = bundle, .depth = 1};
+const struct route_spec flip_route = {.id = 2,
+                                      .name = "forward",
+                                      .from = 0,
+                                      .to = 1,
+                                      .tensor_count = 3,
+                                      .tensors = bundle,
+                                      .depth = 1,
+                                      .memory_tensors = 7};
 
 static const struct transport_ops *undamaged;
 static atomic_int messages_before; /* of rank 0; -1: nothing is damaged any more */
 static atomic_int damaged_bit;
 static unsigned char *damaged; /* the message on its way, until the next one is armed */
+
+static atomic_int receipts_before; /* of device messages at rank 1; -1: none is damaged any more */
+static unsigned char *in_band;     /* of the one, while it is received */
+static const struct work *in_band_work;
+static struct device_message_ops damaging_device;
 
 static enum status damaging_send(struct transport *transport, int peer, uint32_t tag, const void *bytes, size_t count,
                                  struct work **ret, struct error *err)
@@ -62,13 +73,74 @@ static enum status damaging_send(struct transport *transport, int peer, uint32_t
     return undamaged->send(transport, peer, tag, damaged, count, ret, err);
 }
 
+static enum status damaging_device_send(struct transport *transport, int peer, uint32_t tag, const void *header,
+                                        size_t header_bytes, struct memory *memory, void *payload, size_t bytes,
+                                        bool headroom, struct work **ret, struct error *err)
+{
+    int bit = atomic_load(&damaged_bit);
+    unsigned char copy[TENSOR_HEADROOM];
+
+    memcpy(copy, header, header_bytes);
+    if (!undamaged->rank(transport) && tag <= 2 && atomic_load(&messages_before) >= 0 &&
+        atomic_fetch_sub(&messages_before, 1) == 0) {
+        if ((size_t)bit / 8 >= header_bytes)
+            return error_set(err, STATUS_INTERNAL, "nothing to damage in %zu bytes", header_bytes);
+        copy[bit / 8] ^= (unsigned char)(1 << bit % 8);
+    }
+    return undamaged->device->send(transport, peer, tag, copy, header_bytes, memory, payload, bytes, headroom, ret,
+                                   err);
+}
+
+static enum status watching_receive(struct transport *transport, struct message *message, struct memory *memory,
+                                    void *payload, size_t bytes, bool headroom, void *header, struct work **ret,
+                                    struct error *err)
+{
+    enum status st = undamaged->device->receive(transport, message, memory, payload, bytes, headroom, header, ret, err);
+
+    if (undamaged->rank(transport) == 1 && atomic_load(&receipts_before) >= 0 &&
+        atomic_fetch_sub(&receipts_before, 1) == 0) {
+        in_band = header;
+        in_band_work = *ret;
+    }
+    return st;
+}
+
+static enum status damaging_test(struct transport *transport, struct work *work, bool *ret, struct error *err)
+{
+    bool watched = undamaged->rank(transport) == 1 && work == in_band_work;
+    enum status st = undamaged->test(transport, work, ret, err);
+    int bit = atomic_load(&damaged_bit);
+
+    if (watched && *ret) {
+        in_band[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        in_band_work = NULL;
+    }
+    return st;
+}
+
 struct transport_ops flip_transport(const struct transport_ops *ops)
 {
     struct transport_ops copy = *ops;
 
     undamaged = ops;
+    atomic_store(&receipts_before, -1);
     copy.send = damaging_send;
+    if (ops->device) {
+        damaging_device = *ops->device;
+        damaging_device.send = damaging_device_send;
+        damaging_device.receive = watching_receive;
+        copy.device = &damaging_device;
+        copy.test = damaging_test;
+    }
     return copy;
+}
+
+void flip_arm_in_band(int message, int bit)
+{
+    in_band_work = NULL;
+    atomic_store(&messages_before, -1);
+    atomic_store(&damaged_bit, bit);
+    atomic_store(&receipts_before, message);
 }
 
 void flip_arm(const struct flip *flip, int bit)
@@ -79,14 +151,36 @@ void flip_arm(const struct flip *flip, int bit)
     atomic_store(&messages_before, flip->message);
 }
 
-static struct tensor *tensor_of_rows(uint64_t rows, unsigned char byte, struct error *err)
+/* Waits for the copy: a tensor whose every byte is this one. */
+static struct tensor *tensor_of_rows(struct memory *memory, uint64_t rows, unsigned char byte, struct error *err)
 {
     struct shape shape = {2, {rows, 4}};
     struct tensor *tensor = NULL;
+    unsigned char *bytes = malloc(rows * 4);
 
-    if (tensor_create(DTYPE_U8, &shape, &tensor, err) == STATUS_OK)
-        memset(tensor->data, byte, tensor->bytes);
+    if (bytes && tensor_create_in(memory, DTYPE_U8, &shape, &tensor, err) == STATUS_OK) {
+        memset(bytes, byte, tensor->bytes);
+        if (memory_copy(memory, tensor->data, bytes, tensor->bytes, err) != STATUS_OK ||
+            memory_wait(memory, UINT64_MAX, err) != STATUS_OK) {
+            tensor_release(tensor);
+            tensor = NULL;
+        }
+    }
+    free(bytes);
     return tensor;
+}
+
+/* Is any of its bytes not the canary? */
+static bool is_written(struct tensor *tensor)
+{
+    unsigned char *bytes = malloc(tensor->bytes);
+    bool written = !bytes || memory_copy(tensor->memory, bytes, tensor->data, tensor->bytes, NULL) != STATUS_OK ||
+                   memory_wait(tensor->memory, UINT64_MAX, NULL) != STATUS_OK;
+
+    for (size_t k = 0; !written && k < tensor->bytes; k++)
+        written = bytes[k] != CANARY;
+    free(bytes);
+    return written;
 }
 
 static enum status await(enum status st, struct completion **completion, struct error *err)
@@ -147,7 +241,8 @@ static enum status run_bundle(struct session *session, bool *ret_delivered, stru
     return st;
 }
 
-enum status flip_run(struct session *session, enum flip_kind kind, bool *ret_delivered, struct error *err)
+enum status flip_run(struct session *session, struct memory *memory, enum flip_kind kind, bool *ret_delivered,
+                     struct error *err)
 {
     struct group *group = session_group(session, flip_group.id);
     uint64_t rows = kind == FLIP_LARGE_SUM ? LARGE : SMALL;
@@ -163,12 +258,11 @@ enum status flip_run(struct session *session, enum flip_kind kind, bool *ret_del
         return await(group_barrier(group, &completion, err), &completion, err);
     if (kind == FLIP_AGREEMENT)
         return await(group_failure_agreement(group, 1, &completion, err), &completion, err);
-    send = tensor_of_rows(rows, 1, err);
-    recv = tensor_of_rows(kind == FLIP_GATHER || kind == FLIP_UNEVEN_GATHER ? 2 * rows : rows, CANARY, err);
+    send = tensor_of_rows(memory, rows, 1, err);
+    recv = tensor_of_rows(memory, kind == FLIP_GATHER || kind == FLIP_UNEVEN_GATHER ? 2 * rows : rows, CANARY, err);
     if (send && recv)
         st = run_tensors(group, kind, send, recv, err);
-    for (size_t k = 0; recv && k < recv->bytes; k++)
-        *ret_delivered = *ret_delivered || recv->data[k] != CANARY;
+    *ret_delivered = recv && is_written(recv);
     tensor_release(send);
     tensor_release(recv);
     return st;

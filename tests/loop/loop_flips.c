@@ -1,6 +1,7 @@
 /* Every single bit of every header that two ranks exchange, damaged: refused by name, and nothing is delivered.
  *
- * usage: loop_flips STEP      every STEP-th bit (1: all) */
+ * usage: loop_flips MEMORY STEP      host, staged (a device's, through the host), device (direct); every STEP-th bit
+ * (1: all) */
 #include "tests/loop/ranks.h"
 
 #include <stdio.h>
@@ -9,6 +10,9 @@
 
 #include "tests/loop/flip.h"
 
+enum memory_way { ON_HOST, STAGED, DIRECT, MEMORY_WAYS };
+static const char *const way_words[MEMORY_WAYS] = {"host", "staged", "device"};
+static enum memory_way way;
 static int step = 1;
 
 /* Did anything reach the receiver? */
@@ -21,16 +25,18 @@ static enum status flip_body(struct rank *self)
 {
     struct outcome *outcome = self->context;
     bool delivered = false;
-    enum status st = flip_run(self->session, outcome->kind, &delivered, &self->err);
+    enum status st = flip_run(self->session, self->memory, outcome->kind, &delivered, &self->err);
 
     if (self->rank)
         outcome->delivered = delivered;
     return st;
 }
 
-static void run_flip(const struct flip *flip, int bit, size_t max_message, struct ranks *ranks, struct outcome *outcome)
+/* in_band: the bit of that device message is damaged in band alone. */
+static void run_flip(const struct flip *flip, int bit, bool in_band, size_t max_message, struct ranks *ranks,
+                     struct outcome *outcome)
 {
-    struct transport_ops ops = flip_transport(&loopback_ops);
+    struct transport_ops ops = flip_transport(way == DIRECT ? &loopback_device_ops : &loopback_ops);
 
     *outcome = (struct outcome){.kind = flip->kind};
     *ranks = (struct ranks){.size = 2,
@@ -41,9 +47,14 @@ static void run_flip(const struct flip *flip, int bit, size_t max_message, struc
                             .group_count = 1,
                             .routes = &flip_route,
                             .route_count = 1,
+                            .late_memory = way != ON_HOST,
+                            .late_us = 1,
                             .body = flip_body,
                             .context = outcome};
-    flip_arm(flip, bit);
+    if (in_band)
+        flip_arm_in_band(flip->message, bit);
+    else
+        flip_arm(flip, bit);
     ranks_run(ranks);
 }
 
@@ -53,7 +64,7 @@ static void expect_refused(const struct flip *flip, int bit, size_t max_message)
     struct outcome outcome;
     const char *text = ranks.rank[1].err.text;
 
-    run_flip(flip, bit, max_message, &ranks, &outcome);
+    run_flip(flip, bit, false, max_message, &ranks, &outcome);
     ck_assert_msg(ranks.rank[1].status == STATUS_MISMATCH && !outcome.delivered,
                   "%s, message %d, bit %d: %s, %sdelivered: %s", flip_name(flip->kind), flip->message, bit,
                   status_name(ranks.rank[1].status), outcome.delivered ? "" : "not ", text);
@@ -68,6 +79,26 @@ START_TEST(every_single_bit_of_every_header_is_guarded)
 
     for (int bit = 0; bit < flip->header_bytes * 8; bit += step)
         expect_refused(flip, bit, 0);
+}
+END_TEST
+
+/* What came with the payload is not what came ahead: the operation fails, and says so.  (A gather's or an exchange's
+ * output may have been written by then, as that of any operation that fails.) */
+START_TEST(every_single_bit_in_band_is_guarded)
+{
+    static const enum flip_kind kinds[] = {FLIP_SUM,      FLIP_LARGE_SUM, FLIP_GATHER, FLIP_UNEVEN_GATHER,
+                                           FLIP_EXCHANGE, FLIP_BROADCAST, FLIP_BUNDLE};
+    static struct ranks ranks;
+    struct flip flip = {kinds[_i], 0, kinds[_i] == FLIP_UNEVEN_GATHER || kinds[_i] == FLIP_BUNDLE ? 256 : 192};
+    struct outcome outcome;
+
+    /* All of the first kind's; of the others enough to touch every field. */
+    for (int bit = 0; bit < flip.header_bytes * 8; bit += _i ? 5 * step : step) {
+        run_flip(&flip, bit, true, 0, &ranks, &outcome);
+        ck_assert_msg(ranks.rank[1].status == STATUS_MISMATCH && strstr(ranks.rank[1].err.text, ": in band: "),
+                      "%s, bit %d: %s: %s", flip_name(flip.kind), bit, status_name(ranks.rank[1].status),
+                      ranks.rank[1].err.text);
+    }
 }
 END_TEST
 
@@ -89,9 +120,10 @@ START_TEST(the_header_ends_where_the_table_says)
         const struct flip *flip = &flips[i];
         struct outcome outcome;
 
-        if (flip->kind == FLIP_BARRIER || flip->kind == FLIP_LARGE_SUM || (flip->kind == FLIP_BUNDLE && flip->message == 2))
+        if (flip->kind == FLIP_BARRIER || flip->kind == FLIP_LARGE_SUM ||
+            (flip->kind == FLIP_BUNDLE && flip->message == 2))
             continue; /* nothing behind */
-        run_flip(flip, flip->header_bytes * 8, 0, &ranks, &outcome);
+        run_flip(flip, flip->header_bytes * 8, false, 0, &ranks, &outcome);
         ck_assert_msg(ranks.rank[1].status == STATUS_OK, "%s: %s", flip_name(flip->kind), ranks.rank[1].err.text);
     }
 }
@@ -102,12 +134,19 @@ int main(int argc, char **argv)
     Suite *suite = suite_create("flips");
     TCase *all = tcase_create("all");
 
-    if (argc > 1)
-        step = (int)strtol(argv[1], NULL, 10);
+    while (argc > 1 && way < MEMORY_WAYS && strcmp(way_words[way], argv[1]) != 0)
+        way++;
+    if (way == MEMORY_WAYS)
+        return EXIT_FAILURE;
+    if (argc > 2)
+        step = (int)strtol(argv[2], NULL, 10);
     tcase_set_timeout(all, 120);
     tcase_add_loop_test(all, every_single_bit_of_every_header_is_guarded, 0, flip_count);
     tcase_add_test(all, every_single_bit_of_a_later_piece_is_guarded);
-    tcase_add_test(all, the_header_ends_where_the_table_says);
+    if (way != DIRECT) /* whose transport damages headers alone */
+        tcase_add_test(all, the_header_ends_where_the_table_says);
+    if (way == DIRECT)
+        tcase_add_loop_test(all, every_single_bit_in_band_is_guarded, 0, 7);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

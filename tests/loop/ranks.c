@@ -27,7 +27,7 @@ static void *rank_main(void *context)
     ops = ranks->ops ? ranks->ops : ops;
     EXPECT(loopback_join(start->world, self->rank, &transport, &self->err) == STATUS_OK);
     if (ranks->late_memory)
-        options.memory = self->memory = late_memory_create(self->rank, LATE_US);
+        options.memory = self->memory = late_memory_create(self->rank, ranks->late_us ? ranks->late_us : LATE_US);
     EXPECT(session_create(ops, transport, &options, &self->session, &self->err) == STATUS_OK);
     self->status = session_build(self->session, ranks->groups, ranks->group_count,
                                  self->rank && ranks->other_routes ? ranks->other_routes : ranks->routes,

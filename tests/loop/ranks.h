@@ -31,6 +31,7 @@ struct ranks {
     bool settle;                     /* after a failure, agree on its one cause */
     const struct transport_ops *ops; /* another table; NULL: loopback's */
     bool late_memory;                /* each rank has one of its own (late_memory.h), for its bundles, too */
+    unsigned late_us;                /* the longest that an operation there is held back; 0: 100 */
     struct session_options session;  /* 0 timeouts: 20 s */
     const struct group_spec *groups;
     size_t group_count;

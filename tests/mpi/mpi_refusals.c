@@ -55,7 +55,7 @@ static bool is_refused(const struct flip *flip, int bit, struct error *err)
         st = session_build(session, &flip_group, 1, &flip_route, 1, err);
     if (st != STATUS_OK)
         return false;
-    st = flip_run(session, flip->kind, &delivered, err);
+    st = flip_run(session, NULL, flip->kind, &delivered, err);
     for (int i = 0; i < 5000 && sender && st == STATUS_OK; i++) {
         st = session_check(session, err);
         clock_sleep_ns(NS_PER_MS);
