@@ -2,6 +2,7 @@
 #include "tests/loop/late_memory.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,6 +176,15 @@ static void run(struct late *late, struct operation *o)
     free(o);
 }
 
+/* The shortest sleep lasts longer than a microsecond. */
+static void hold_back(const struct late *late)
+{
+    if (late->late_us > 1)
+        clock_sleep_ns((late->random >> 33) % (late->late_us * NS_PER_US + 1));
+    else
+        (void)sched_yield();
+}
+
 /* A few operations at a time, each few after a while. */
 static void *late_main(void *context)
 {
@@ -188,7 +198,7 @@ static void *late_main(void *context)
             break;
         late->random = late->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         (void)pthread_mutex_unlock(&late->lock);
-        clock_sleep_ns((late->random >> 33) % (late->late_us * NS_PER_US + 1));
+        hold_back(late);
         (void)pthread_mutex_lock(&late->lock);
         for (unsigned few = 1 + (unsigned)(late->random >> 60); few && late->first && (!late->held || late->stop);
              few--) {
