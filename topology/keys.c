@@ -231,7 +231,7 @@ static const struct key_section slurm_section = {
 static const struct key launch_keys[] = {
     {"hosts", KEY_ITEMS, AT(topology, launch.hosts), "Where to run, in order. Absent: this host, or the allocation.", 1,
      .section = &host_section, .max_items = 65536},
-    {"env", KEY_PAIRS, AT(topology, launch.env), "Variables for every rank; values reach it byte by byte.",
+    {"env", KEY_PAIRS, AT(topology, launch.env), "Variables for every rank; values reach it byte by byte, line breaks are refused.",
      .style = STYLE_VARIABLE},
     {"require_env", KEY_TEXTS, AT(topology, launch.require_env), "Variables without which nothing is started.",
      .style = STYLE_VARIABLE},

@@ -297,6 +297,8 @@ static void read_pairs(struct reader *reader, const struct path *path, const str
         read_entry_name(reader, path, key, name, &pair->name);
         frame.name = pair->name.value ? pair->name.value : "?";
         read_text(reader, &frame, &any, name->next, &pair->value);
+        if (pair->value.value && strchr(pair->value.value, '\n')) /* a starter cuts it there */
+            complain_expected(reader, &frame, name->next, "a text without a line break", "");
     }
 }
 

@@ -78,17 +78,26 @@ def killed(ranks, victim):
                 json.dumps(said, indent=1))
 
 
+def signalled():
+    """B46: SIGUSR1 to one rank only, its worker or its keeper: nobody goes on without it."""
+    for part, name in ((1, "worker"), (0, "keeper")):
+        job, _ = start("usr1-" + name, delay="60s")
+        os.kill(job.ranks()[1][part], signal.SIGUSR1)
+        expecting.failure(tally, "B46 SIGUSR1 to the %s of rank 1" % name, job.finish(40), "lost",
+                          r"rank 1 on \S+ died: killed by SIGUSR1", within=15)
+
+
 def interrupted():
-    """mpirun's own stop is no death of anybody."""
+    """B45: mpirun's own stop is no death of anybody, and ends all ranks at once."""
     job, where = start("interrupted", delay="60s")
     os.kill(job.process.pid, signal.SIGTERM)
     result = job.finish(40)
-    tally.check(result.code and expecting.causes(result) == 0 and not result.left and not doctor(where)[1]["cause"],
+    tally.check(result.code and result.seconds < 15 and expecting.causes(result) == 0 and not result.left and not doctor(where)[1]["cause"],
                 "a run that mpirun is told to end accuses nobody", result.summary())
 
 
 def main():
-    for case in (stopped, stopped_and_dead, lambda: killed(2, 1), lambda: killed(3, 0), interrupted):
+    for case in (stopped, stopped_and_dead, lambda: killed(2, 1), lambda: killed(3, 0), signalled, interrupted):
         case()
     shutil.rmtree(folder)
     tally.finish()

@@ -214,6 +214,26 @@ def inspect():
     expect('a checkpoint that is not there', ferry('inspect', '/nowhere'), 9, err=['/nowhere'])
 
 
+def slots_and_hosts(folder):
+    """B50: fewer slots than ranks; B60: hosts of a file with all that surprises in one."""
+    path = os.path.join(folder, 'hosts.yaml')
+    head = 'ferry: 1\nname: hosts\nmesh: {pipeline: 4}\nlaunch:\n'
+    for name, hosts, code, words in (
+            ('B50 3 slots for 4 ranks', '  hosts: [{name: a, slots: 1}, {name: b, slots: 2}]\n', 3,
+             ['hosts.yaml:5:10', '3 slots are too few for the world of 4 ranks']),
+            ('B60 a host twice', '  hosts: [{name: a, slots: 2}, {name: a, slots: 2}]\n', 3,
+             ['hosts.yaml:5:39', 'two hosts are named `a`: the first on line 5']),
+            ('B60 slots twice', '  hosts: [{name: a, slots: 2, slots: 4}]\n', 3, ['hosts.yaml:5', 'slots']),
+            ('B60 comments, no last newline', '  hosts:  # two\n    - {name: a, slots: 2} # a\n    - {name: b, slots: 2}',
+             0, []),
+            ('B60 a carriage return in a name', '  hosts: [{name: "a\\r", slots: 4}]\n', 3,
+             ['hosts.yaml:5', 'expected a host name'])):
+        for ends in ('\n', '\r\n'):
+            with open(path, 'w', encoding='utf-8', newline='') as file:
+                file.write((head + hosts).replace('\n', ends))
+            expect(name + (', CRLF' if ends != '\n' else ''), ferry('plan', path), code, err=words)
+
+
 def command_line(folder):
     expect('no command', ferry(), 2, err=['usage: ferry COMMAND'])
     expect('an unknown command names the nearest', ferry('paln'), 2, err=["did you mean 'plan'"])
@@ -227,6 +247,7 @@ def command_line(folder):
                     f'no example of {command} is wrapped', result.summary())
         expect(f'{command} and an empty path', ferry(command, ''), 2, err=['the path of the ', ' is empty'])
     expect('version', ferry('version'), 0, ['ferry '])
+    slots_and_hosts(folder)
     for words in (('help', 'plan', 'x'), ('--help', 'plan', 'x'), ('--version', 'x')):
         expect('too many words: ' + ' '.join(words), ferry(*words), 2, err=["takes no argument 'x'"])
     expect('too many words: version x', ferry('version', 'x'), 2, err=['ferry version'])

@@ -143,7 +143,7 @@ static enum status threads_body(struct rank *self)
     struct waiter waiter = {0};
     struct completion *first = NULL;
     uint64_t end_ns = clock_ns() + WORK_NS;
-    pthread_t thread;
+    pthread_t thread = 0;
 
     if (self->rank) {
         waiter.completion = post(self, 2);

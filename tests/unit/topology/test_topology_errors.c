@@ -226,6 +226,9 @@ START_TEST(values_with_units_and_words_are_strict)
     REFUSED(PAIR "launch: {env: {A=B: c}}\n", "expected the name of a variable");
     REFUSED(PAIR "launch: {env: {A: [c]}}\n", "launch.env.A: expected a text, got a list");
     REFUSED(PAIR "launch: {env: {A: \"a\\0b\"}}\n", "launch.env.A: expected a text without a NUL character");
+    /* B51 */
+    REFUSED(PAIR "launch: {env: {A: \"c d;e,f=g\", B: \"one\\ntwo\"}}\n",
+            "launch.env.B: expected a text without a line break");
     REFUSED(PAIR "launch: {slurm: {account: \"a\\nb\"}}\n", "launch.slurm.account: expected a text on one line");
 }
 END_TEST
