@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "comm/device_meeting.h"
@@ -55,31 +57,46 @@ static const struct visible_case {
     int count;
 } visibles[] = {{"2", {2}, 1}, {"3,0", {3, 0}, 2}, {"%s", {2}, 1}, {"%s,1", {2, 1}, 2}, {"1,9,0", {1}, 1}};
 
+/* Of another process, which sees all devices: the variable is read once. */
+static void facts_of_all(struct device_facts *all, int count)
+{
+    int ends[2];
+    int status = 0;
+    size_t bytes = (size_t)count * sizeof *all;
+    pid_t child;
+
+    ck_assert_int_eq(pipe(ends), 0);
+    child = fork();
+    ck_assert_int_ge(child, 0);
+    if (!child) {
+        const struct plugin *plugin = NULL;
+        bool good = plugin_open("cuda", &plugin, NULL, 0, NULL) == STATUS_OK;
+
+        for (int i = 0; good && i < count; i++)
+            good = plugin->devices->describe(i, &all[i], NULL) == STATUS_OK;
+        _exit(!good || write(ends[1], all, bytes) != (ssize_t)bytes);
+    }
+    ck_assert_int_eq(read(ends[0], all, bytes), (ssize_t)bytes);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 START_TEST(indices_are_those_that_the_variable_leaves)
 {
     const struct visible_case *now = &visibles[_i];
+    struct device_facts all[4];
     char word[32];
     char text[96];
-    FILE *file = NULL;
-    char pci[4][20];
 
-    /* Of another process, which sees all: the variable is read once. */
-    for (int i = 0; i < 4; i++) {
-        char command[600];
-
-        (void)snprintf(command, sizeof command, "%s facts %d", getenv("TEST_PROGRAM"), i);
-        file = popen(command, "r");
-        ck_assert_ptr_nonnull(file);
-        ck_assert_int_eq(fscanf(file, "%19s %95s", pci[i], text), 2);
-        if (i == 2)
-            (void)snprintf(word, sizeof word, "%.12s", text);
-        ck_assert_int_eq(pclose(file), 0);
-    }
+    facts_of_all(all, 4);
+    (void)snprintf(word, sizeof word, "%.12s", all[2].uuid);
     (void)snprintf(text, sizeof text, now->visible, word);
     (void)setenv("CUDA_VISIBLE_DEVICES", text, 1);
     ck_assert_int_eq(count_here(), now->count);
     for (int i = 0; i < now->count; i++)
-        ck_assert_str_eq(facts_of(i).pci, pci[now->seen[i]]);
+        ck_assert_str_eq(facts_of(i).pci, all[now->seen[i]].pci);
 }
 END_TEST
 
@@ -233,31 +250,13 @@ END_TEST
 
 #define COUNT_OF(list) ((int)(sizeof(list) / sizeof((list)[0])))
 
-/* Outside of a test: Check's assertions know no place to go. */
-static int print_facts(int index)
+int main(void)
 {
-    const struct plugin *plugin = NULL;
-    struct device_facts facts;
-
-    if (plugin_open("cuda", &plugin, NULL, 0, NULL) || plugin->devices->describe(index, &facts, NULL))
-        return 1;
-    printf("%s %s\n", facts.pci, facts.uuid);
-    return 0;
-}
-
-int main(int argc, char **argv)
-{
-    Suite *suite;
-    TCase *tests;
-    SRunner *runner;
+    Suite *suite = suite_create("device");
+    TCase *tests = tcase_create("device");
+    SRunner *runner = srunner_create(suite);
     int failed;
 
-    if (argc == 3)
-        return print_facts((int)strtol(argv[2], NULL, 10));
-    (void)setenv("TEST_PROGRAM", argv[0], 1);
-    suite = suite_create("device");
-    tests = tcase_create("device");
-    runner = srunner_create(suite);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_device_is_described_before_it_is_opened);
     tcase_add_loop_test(tests, indices_are_those_that_the_variable_leaves, 0, COUNT_OF(visibles));

@@ -37,6 +37,7 @@ static enum status open_stage(struct rank *self, struct stage *stage, uint32_t c
         st = transfers_of_device(stage->device->memory, stage->device->pinned, &stage->transfers, &self->err);
     if (st == STATUS_OK)
         st = executor_create_on(self->session, stage->devices, stage->device, capacity, &stage->executor, &self->err);
+    EXPECT(st == STATUS_OK && stage->device);
     return st;
 }
 
