@@ -217,6 +217,30 @@ START_TEST(a_forked_queue_names_the_same_memory_and_has_an_order_of_its_own)
 }
 END_TEST
 
+static uint64_t room(const struct device *device)
+{
+    struct memory_space space;
+
+    OK(device->memory->ops->space(device->memory, &space, &err_));
+    return space.available;
+}
+
+START_TEST(a_block_lies_on_its_own_device_whichever_is_the_threads)
+{
+    struct device *first = device_here(0);
+    struct device *second = device_here(2);
+    uint64_t before[2] = {room(first), room(second)};
+    void *block = NULL;
+
+    OK(second->memory->ops->allocate(second->memory, 1 << 20, &block, &err_));
+    ck_assert_uint_eq(room(first), before[0]);
+    ck_assert_uint_eq(room(second), before[1] - (1 << 20));
+    second->memory->ops->release(second->memory, block);
+    plugin_here()->devices->close(first);
+    plugin_here()->devices->close(second);
+}
+END_TEST
+
 START_TEST(two_devices_are_open_at_once)
 {
     struct device *devices[2] = {device_here(0), device_here(3)};
@@ -265,6 +289,7 @@ int main(void)
     tcase_add_test(tests, libraries_are_named_with_both_versions);
     tcase_add_test(tests, a_forked_queue_names_the_same_memory_and_has_an_order_of_its_own);
     tcase_add_test(tests, two_devices_are_open_at_once);
+    tcase_add_test(tests, a_block_lies_on_its_own_device_whichever_is_the_threads);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);

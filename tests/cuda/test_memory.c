@@ -205,11 +205,15 @@ START_TEST(no_copy_waits_not_even_to_pageable_memory)
         unsigned char *sent = block_of(hosts[pinned], COUNT);
         unsigned char *got = block_of(hosts[pinned], COUNT);
         struct memory_mark *mark = NULL;
+        struct memory_mark *first = NULL;
 
         fill(sent, COUNT, 3);
         memset(got, 0, COUNT);
         OK(memory->ops->copy(memory, there, sent, COUNT, &err_));
+        OK(memory->ops->mark(memory, &first, &err_));
         OK(memory->ops->copy(memory, got, there, COUNT, &err_));
+        ck_assert(!is_reached(first)); /* the second did not wait for the first */
+        memory->ops->forget(memory, first);
         OK(memory->ops->mark(memory, &mark, &err_));
         ck_assert(!is_reached(mark));
         while (!is_reached(mark))
