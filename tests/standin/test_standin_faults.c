@@ -122,7 +122,7 @@ static int failed(int rank, int size, struct board *board)
         return ncclCommAbort(r.comm) != ncclSuccess;
     }
     NEED(ncclRecv(r.other, 1000, ncclUint8, 1, r.comm, r.stream) == ncclInProgress);
-    for (int ms = 0; ms < SETTLE_MS && rank_settle(r.comm, 1) == ncclSuccess; ms++)
+    for (int ms = 0; ms < SETTLE_MS && rank_settle(r.comm, 1) != ncclRemoteError; ms++)
         clock_sleep_ns(NS_PER_MS);
     NEED(rank_settle(r.comm, 1) == ncclRemoteError);
     NEED(ncclRecv(r.other, 1000, ncclUint8, 1, r.comm, r.stream) == ncclRemoteError);
@@ -146,6 +146,9 @@ static int not_coming(int rank, int size, struct board *board)
     config.blocking = 0;
     NEED(ncclCommInitRankConfig(&r.comm, size, id, rank, &config) == ncclInProgress);
     NEED(rank_settle(r.comm, 300) == ncclInProgress);
+    /* With the process of rank 0 the meeting ends, and that the others would hear. */
+    board_raise(board, FLAG_FREE);
+    board_await(board, FLAG_FREE, (uint32_t)size);
     return ncclCommAbort(r.comm) != ncclSuccess;
 }
 
