@@ -9,16 +9,12 @@
 #include "base/clock.h"
 #include "comm/executor.h"
 #include "comm/group.h"
-#include "comm/plugin.h"
 #include "comm/route.h"
-#include "comm/session.h"
+#include "tests/mpi/world.h"
 
 enum { LARGE = 64 << 20, LARGE_ROUTE = 2, SMALL_ROUTE = 3, SUM_COUNT = 30000 };
 
-static struct session *session;
-static int rank;
-static int size;
-static int members[64];
+static struct world world;
 
 static const struct tensor_spec large_bytes[] = {
     {.role = "bytes", .dtype = DTYPE_U8, .ndim = 1, .dim = {{1, LARGE, -1}}}};
@@ -49,8 +45,8 @@ static void expect(struct doing *doing, bool right)
 
 static void done(const struct doing *doing)
 {
-    ck_assert_msg(doing->st == STATUS_OK, "rank %d: %s", rank, doing->err.text);
-    ck_assert_msg(doing->right, "rank %d: a value is wrong", rank);
+    ck_assert_msg(doing->st == STATUS_OK, "rank %d: %s", world.rank, doing->err.text);
+    ck_assert_msg(doing->right, "rank %d: a value is wrong", world.rank);
 }
 
 /* Writes value to where[count], once it may. */
@@ -66,12 +62,12 @@ static enum status write_values(void *context, struct error *err)
     struct piece *piece = context;
 
     while (!atomic_load(&piece->open)) {
-        session_progress(session);
+        session_progress(world.session);
         clock_sleep_ns(100 * NS_PER_US);
     }
     for (size_t i = 0; i < piece->count; i++)
         piece->where[i] = piece->value;
-    return session_check(session, err);
+    return session_check(world.session, err);
 }
 
 static struct bundle *acquire(struct doing *doing, uint32_t id, enum dtype dtype, uint64_t count)
@@ -80,7 +76,7 @@ static struct bundle *acquire(struct doing *doing, uint32_t id, enum dtype dtype
     struct bundle *bundle = NULL;
 
     if (doing->st == STATUS_OK)
-        doing->st = route_acquire(session_route(session, id), &bundle, &doing->err);
+        doing->st = route_acquire(session_route(world.session, id), &bundle, &doing->err);
     if (doing->st == STATUS_OK)
         doing->st = tensor_reshape(bundle->tensor[0], dtype, &shape, &doing->err);
     return bundle;
@@ -91,7 +87,7 @@ static struct completion *post_send(struct doing *doing, uint32_t id, struct bun
     struct completion *completion = NULL;
 
     if (doing->st == STATUS_OK)
-        doing->st = route_send(session_route(session, id), bundle, 0, &completion, &doing->err);
+        doing->st = route_send(session_route(world.session, id), bundle, 0, &completion, &doing->err);
     return completion;
 }
 
@@ -101,7 +97,7 @@ static struct completion *post_receive(struct doing *doing, uint32_t id, uint64_
     struct completion *completion = NULL;
 
     if (doing->st == STATUS_OK)
-        doing->st = route_receive(session_route(session, id), &shape, NULL, NULL, 0, &completion, &doing->err);
+        doing->st = route_receive(session_route(world.session, id), &shape, NULL, NULL, 0, &completion, &doing->err);
     return completion;
 }
 
@@ -111,7 +107,7 @@ START_TEST(a_large_send_that_nobody_has_asked_for_returns_at_once)
     struct doing doing = {.right = true};
     struct completion *large = NULL;
 
-    if (rank == 0) {
+    if (world.rank == 0) {
         struct bundle *bundle = acquire(&doing, LARGE_ROUTE, DTYPE_U8, LARGE);
 
         if (doing.st == STATUS_OK)
@@ -122,13 +118,13 @@ START_TEST(a_large_send_that_nobody_has_asked_for_returns_at_once)
                                completion_test(large) == COMPLETION_PENDING);
         wait_for(&doing, post_send(&doing, SMALL_ROUTE, acquire(&doing, SMALL_ROUTE, DTYPE_U32, 1)));
         wait_for(&doing, large);
-    } else if (rank == 1) {
+    } else if (world.rank == 1) {
         struct completion *small = post_receive(&doing, SMALL_ROUTE, 1);
 
         if (doing.st == STATUS_OK)
             doing.st = completion_wait(small, DEADLINE_NONE, &doing.err);
         if (doing.st == STATUS_OK)
-            route_return(session_route(session, SMALL_ROUTE), route_take(small, NULL));
+            route_return(session_route(world.session, SMALL_ROUTE), route_take(small, NULL));
         completion_abandon(small);
         large = post_receive(&doing, LARGE_ROUTE, LARGE);
         if (doing.st == STATUS_OK)
@@ -138,7 +134,7 @@ START_TEST(a_large_send_that_nobody_has_asked_for_returns_at_once)
 
             for (size_t i = 0; i < LARGE; i += 4093)
                 expect(&doing, bundle->tensor[0]->data[i] == 0x5e);
-            route_return(session_route(session, LARGE_ROUTE), bundle);
+            route_return(session_route(world.session, LARGE_ROUTE), bundle);
         }
         completion_abandon(large);
     }
@@ -159,8 +155,8 @@ static enum status consume(void *context, struct error *err)
 
     for (size_t i = 0; i < bundle->tensor[0]->bytes / 4; i++)
         consumer->sum += words[i];
-    route_return(session_route(session, SMALL_ROUTE), bundle);
-    return session_check(session, err);
+    route_return(session_route(world.session, SMALL_ROUTE), bundle);
+    return session_check(world.session, err);
 }
 
 /* Rank 0: a producer, and the send behind it, posted before the producer may work.  Rank 1: compute behind the receipt,
@@ -171,20 +167,20 @@ static void produce(struct doing *doing, struct executor *executor)
     struct piece piece = {.count = 50000, .value = 3};
     struct completion *producer = NULL;
     struct completion *sent = NULL;
-    uint64_t frames = session_counters(session).frames_sent;
+    uint64_t frames = session_counters(world.session).frames_sent;
 
     if (doing->st != STATUS_OK)
         return;
     piece.where = (uint32_t *)(void *)bundle->tensor[0]->data;
     doing->st = executor_submit(executor, write_values, &piece, &producer, &doing->err);
     if (doing->st == STATUS_OK)
-        doing->st = route_after(session_route(session, SMALL_ROUTE), producer, &doing->err);
+        doing->st = route_after(session_route(world.session, SMALL_ROUTE), producer, &doing->err);
     completion_abandon(producer);
     sent = post_send(doing, SMALL_ROUTE, bundle);
     for (int i = 0; i < 30 && doing->st == STATUS_OK; i++) {
-        session_progress(session);
+        session_progress(world.session);
         expect(doing, completion_test(sent) == COMPLETION_PENDING);
-        expect(doing, session_counters(session).frames_sent == frames);
+        expect(doing, session_counters(world.session).frames_sent == frames);
         clock_sleep_ns(NS_PER_MS);
     }
     atomic_store(&piece.open, 1);
@@ -214,7 +210,7 @@ static void consume_behind(struct doing *doing, struct executor *busy)
     completion_abandon(consumer.received);
     atomic_store(&piece.open, 1);
     wait_for(doing, held);
-    expect(doing, word == 1 && session_load(session).pending == 0);
+    expect(doing, word == 1 && session_load(world.session).pending == 0);
     executor_release(executor);
 }
 
@@ -223,10 +219,10 @@ START_TEST(transfers_and_compute_wait_for_each_other)
     struct doing doing = {.right = true};
     struct executor *executor = NULL;
 
-    doing.st = executor_create(session, "cpu/0", 2, &executor, &doing.err);
-    if (doing.st == STATUS_OK && rank == 0)
+    doing.st = executor_create(world.session, "cpu/0", 2, &executor, &doing.err);
+    if (doing.st == STATUS_OK && world.rank == 0)
         produce(&doing, executor);
-    else if (doing.st == STATUS_OK && rank == 1)
+    else if (doing.st == STATUS_OK && world.rank == 1)
         consume_behind(&doing, executor);
     executor_release(executor);
     done(&doing);
@@ -237,18 +233,18 @@ END_TEST
 START_TEST(a_sum_begins_after_its_producers)
 {
     struct doing doing = {.right = true};
-    struct group *group = session_group(session, 1);
+    struct group *group = session_group(world.session, 1);
     struct shape shape = {1, {SUM_COUNT}};
     struct tensor *tensor = NULL;
-    struct piece piece = {.count = SUM_COUNT, .value = (uint32_t)rank + 1};
+    struct piece piece = {.count = SUM_COUNT, .value = (uint32_t)world.rank + 1};
     struct executor *executor = NULL;
     struct completion *producer = NULL;
     struct completion *sum = NULL;
-    uint64_t frames = session_counters(session).frames_sent;
+    uint64_t frames = session_counters(world.session).frames_sent;
 
     doing.st = tensor_create(DTYPE_U32, &shape, &tensor, &doing.err);
     if (doing.st == STATUS_OK)
-        doing.st = executor_create(session, "cpu/0", 2, &executor, &doing.err);
+        doing.st = executor_create(world.session, "cpu/0", 2, &executor, &doing.err);
     piece.where = tensor ? (uint32_t *)(void *)tensor->data : NULL;
     if (doing.st == STATUS_OK)
         doing.st = executor_submit(executor, write_values, &piece, &producer, &doing.err);
@@ -257,15 +253,15 @@ START_TEST(a_sum_begins_after_its_producers)
     if (doing.st == STATUS_OK)
         doing.st = group_all_reduce_sum(group, tensor, tensor, &sum, &doing.err);
     for (int i = 0; i < 20 && doing.st == STATUS_OK; i++) {
-        session_progress(session);
+        session_progress(world.session);
         expect(&doing, completion_test(sum) == COMPLETION_PENDING);
-        expect(&doing, session_counters(session).frames_sent == frames);
+        expect(&doing, session_counters(world.session).frames_sent == frames);
         clock_sleep_ns(NS_PER_MS);
     }
     atomic_store(&piece.open, 1);
     wait_for(&doing, sum);
     for (size_t i = 0; doing.st == STATUS_OK && i < SUM_COUNT; i++)
-        expect(&doing, piece.where[i] == (uint32_t)(size * (size + 1) / 2));
+        expect(&doing, piece.where[i] == (uint32_t)(world.size * (world.size + 1) / 2));
     completion_abandon(producer);
     executor_release(executor);
     tensor_release(tensor);
@@ -278,68 +274,27 @@ static void meet(void)
     struct doing doing = {.right = true};
     struct completion *completion = NULL;
 
-    doing.st = group_barrier(session_group(session, 1), &completion, &doing.err);
+    doing.st = group_barrier(session_group(world.session, 1), &completion, &doing.err);
     wait_for(&doing, completion);
     done(&doing);
-}
-
-static enum status start(struct error *err)
-{
-    struct transport_options transport_options = {.startup_timeout_ns = 30 * NS_PER_S};
-    struct session_options options = {
-        .timeout_ns = 30 * NS_PER_S, .startup_timeout_ns = 30 * NS_PER_S, .checks = CHECKS_FULL};
-    struct manifest manifest = {.topology_digest = 1};
-    struct group_spec world = {.id = 1,
-                               .name = "world/0",
-                               .members = members,
-                               .operations = OPERATIONS_ALL,
-                               .dtypes = DTYPES_ALL,
-                               .max_bytes = 1 << 24};
-    const struct transport_ops *ops = NULL;
-    struct transport *transport = NULL;
-    enum status st = plugin_transport("mpi", &ops, NULL, 0, err);
-
-    if (st == STATUS_OK)
-        st = ops->open(&transport_options, &transport, err);
-    if (st == STATUS_OK)
-        st = session_create(ops, transport, &options, &session, err);
-    if (st)
-        return st;
-    rank = session_rank(session);
-    size = world.size = session_size(session);
-    for (int i = 0; i < size; i++)
-        members[i] = size - 1 - i;
-    st = session_consensus(session, &manifest, err);
-    return st ? st : session_build(session, &world, 1, routes, size > 1 ? 2 : 0, err);
 }
 
 int main(void)
 {
     Suite *suite = suite_create("mpi executor");
     TCase *tests = tcase_create("mpi executor");
-    SRunner *runner = srunner_create(suite);
     struct error err = {0};
-    int failed;
+    enum status st = world_start(&world, &err);
 
-    if (start(&err)) {
-        (void)fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
+    if (st == STATUS_OK)
+        st = world_build(&world, routes, world.size > 1 ? 2 : 0, &err);
     tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, NULL, meet);
-    if (size > 1) {
+    if (world.size > 1) {
         tcase_add_test(tests, a_large_send_that_nobody_has_asked_for_returns_at_once);
         tcase_add_test(tests, transfers_and_compute_wait_for_each_other);
     }
     tcase_add_test(tests, a_sum_begins_after_its_producers);
     suite_add_tcase(suite, tests);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, rank == 0 ? CK_NORMAL : CK_MINIMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    if (session_close(session, true, &err)) {
-        (void)fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
-    return failed ? 1 : 0;
+    return world_run(&world, suite, st, &err);
 }

@@ -6,67 +6,39 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "comm/plugin.h"
 #include "tests/loop/property.h"
+#include "tests/mpi/world.h"
 
-static struct session *session;
-static struct property_world world;
+static struct world world;
+static struct property_world drawn;
 static int cases = 1;
 
 START_TEST(random_cases_equal_the_serial_reference)
 {
     struct error err = {0};
-    enum status st = property_run(session, NULL, &world, 0, cases, NULL, &err);
+    enum status st = property_run(world.session, NULL, &drawn, 0, cases, NULL, &err);
 
-    ck_assert_msg(st == STATUS_OK, "again with: mpi_properties %d %llu\n%s", cases, (unsigned long long)world.seed,
+    ck_assert_msg(st == STATUS_OK, "again with: mpi_properties %d %llu\n%s", cases, (unsigned long long)drawn.seed,
                   err.text);
 }
 END_TEST
-
-static enum status start(uint64_t seed, struct error *err)
-{
-    struct transport_options transport_options = {.startup_timeout_ns = 30 * NS_PER_S};
-    struct session_options options = {
-        .timeout_ns = 30 * NS_PER_S, .startup_timeout_ns = 30 * NS_PER_S, .checks = CHECKS_FULL};
-    const struct transport_ops *ops = NULL;
-    struct transport *transport = NULL;
-    enum status st = plugin_transport("mpi", &ops, NULL, 0, err);
-
-    if (st == STATUS_OK)
-        st = ops->open(&transport_options, &transport, err);
-    if (st == STATUS_OK)
-        st = session_create(ops, transport, &options, &session, err);
-    if (st != STATUS_OK)
-        return st;
-    property_world_draw(seed, session_size(session), &world);
-    return session_build(session, world.groups, (size_t)world.group_count, world.routes, (size_t)world.route_count,
-                         err);
-}
 
 int main(int argc, char **argv)
 {
     Suite *suite = suite_create("mpi properties");
     TCase *tests = tcase_create("mpi properties");
-    SRunner *runner = srunner_create(suite);
     struct error err = {0};
-    int failed;
+    enum status st = world_start(&world, &err);
 
     if (argc > 1)
         cases = (int)strtol(argv[1], NULL, 10);
-    if (start(argc > 2 ? strtoull(argv[2], NULL, 10) : 4000, &err)) {
-        (void)fprintf(stderr, "%s\n", err.text);
-        return 1;
+    if (st == STATUS_OK) {
+        property_world_draw(argc > 2 ? strtoull(argv[2], NULL, 10) : 4000, world.size, &drawn);
+        st = session_build(world.session, drawn.groups, (size_t)drawn.group_count, drawn.routes,
+                           (size_t)drawn.route_count, &err);
     }
     tcase_set_timeout(tests, 100);
     tcase_add_test(tests, random_cases_equal_the_serial_reference);
     suite_add_tcase(suite, tests);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, session_rank(session) == 0 ? CK_NORMAL : CK_MINIMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    if (session_close(session, true, &err)) {
-        (void)fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
-    return failed ? 1 : 0;
+    return world_run(&world, suite, st, &err);
 }

@@ -6,13 +6,9 @@
 #include "base/clock.h"
 #include "comm/group.h"
 #include "comm/route.h"
-#include "comm/session.h"
-#include "comm/plugin.h"
+#include "tests/mpi/world.h"
 
-static struct session *session;
-static int rank;
-static int size;
-static int members[64];
+static struct world world;
 
 static enum status finish(struct completion *completion, struct error *err)
 {
@@ -41,12 +37,12 @@ START_TEST(sums_are_right_at_every_size)
             break;
         values = (float *)(void *)tensor->data;
         for (uint64_t k = 0; k < counts[i]; k++)
-            values[k] = (float)(rank + 1);
-        st = group_all_reduce_sum(session_group(session, 1), tensor, tensor, &completion, &err);
+            values[k] = (float)(world.rank + 1);
+        st = group_all_reduce_sum(session_group(world.session, 1), tensor, tensor, &completion, &err);
         if (st == STATUS_OK)
             st = finish(completion, &err);
         for (uint64_t k = 0; k < counts[i]; k++)
-            right &= values[k] == (float)size * (float)(size + 1) / 2.0f;
+            right &= values[k] == (float)world.size * (float)(world.size + 1) / 2.0f;
         tensor_release(tensor);
     }
     ck_assert_msg(st == STATUS_OK, "%s", err.text);
@@ -57,7 +53,7 @@ END_TEST
 /* Members stand in reverse rank order; member i gives i rows. */
 START_TEST(gathers_follow_member_order_and_take_zero_rows)
 {
-    struct group *group = session_group(session, 1);
+    struct group *group = session_group(world.session, 1);
     uint64_t counts[64];
     uint64_t total = 0;
     struct error err = {0};
@@ -68,7 +64,7 @@ START_TEST(gathers_follow_member_order_and_take_zero_rows)
     bool right = true;
     enum status st;
 
-    for (int i = 0; i < size; i++)
+    for (int i = 0; i < world.size; i++)
         total += counts[i] = (uint64_t)i;
     st = tensor_create(DTYPE_U32, &(struct shape){2, {(uint64_t)self, 2}}, &send, &err);
     if (st == STATUS_OK)
@@ -85,7 +81,7 @@ START_TEST(gathers_follow_member_order_and_take_zero_rows)
     if (st == STATUS_OK) {
         const uint32_t *values = (const uint32_t *)(const void *)recv->data;
 
-        for (int i = 0; i < size; i++) {
+        for (int i = 0; i < world.size; i++) {
             for (int k = 0; k < 2 * i; k++)
                 right &= *values++ == (uint32_t)i;
         }
@@ -93,7 +89,7 @@ START_TEST(gathers_follow_member_order_and_take_zero_rows)
     tensor_release(send);
     tensor_release(recv);
     ck_assert_msg(st == STATUS_OK, "%s", err.text);
-    ck_assert_int_eq(self, size - 1 - rank);
+    ck_assert_int_eq(self, world.size - 1 - world.rank);
     ck_assert(right);
 }
 END_TEST
@@ -113,14 +109,14 @@ static const struct route_spec routes[] = {
 
 static enum status pass_bundle(uint64_t rows, struct error *err)
 {
-    struct route *route = session_route(session, 2);
+    struct route *route = session_route(world.session, 2);
     struct shape shape = {2, {rows, 64}};
     struct completion *completion = NULL;
     struct bundle *bundle = NULL;
     uint64_t epoch;
     enum status st;
 
-    if (rank == 0) {
+    if (world.rank == 0) {
         st = route_acquire(route, &bundle, err);
         if (st == STATUS_OK)
             st = tensor_reshape(bundle->tensor[0], DTYPE_F32, &shape, err);
@@ -143,7 +139,7 @@ START_TEST(a_route_carries_bundles_of_every_size)
     struct error err = {0};
     enum status st = STATUS_OK;
 
-    for (int i = 0; i < 3 && st == STATUS_OK && size > 1 && rank < 2; i++)
+    for (int i = 0; i < 3 && st == STATUS_OK && world.size > 1 && world.rank < 2; i++)
         st = pass_bundle(rows[i], &err);
     ck_assert_msg(st == STATUS_OK, "%s", err.text);
 }
@@ -152,8 +148,8 @@ END_TEST
 /* B165: both ranks send first, then both receive. */
 static enum status cross(uint64_t bytes, bool *ret_right, struct error *err)
 {
-    struct route *out = session_route(session, rank ? 4 : 3);
-    struct route *in = session_route(session, rank ? 3 : 4);
+    struct route *out = session_route(world.session, world.rank ? 4 : 3);
+    struct route *in = session_route(world.session, world.rank ? 3 : 4);
     struct shape shape = {1, {bytes}};
     struct completion *sent = NULL;
     struct completion *received = NULL;
@@ -163,7 +159,7 @@ static enum status cross(uint64_t bytes, bool *ret_right, struct error *err)
     if (st == STATUS_OK)
         st = tensor_reshape(bundle->tensor[0], DTYPE_U8, &shape, err);
     for (uint64_t k = 0; st == STATUS_OK && k < bytes; k++)
-        bundle->tensor[0]->data[k] = (unsigned char)(k * 7 + k / 256 + (uint64_t)rank);
+        bundle->tensor[0]->data[k] = (unsigned char)(k * 7 + k / 256 + (uint64_t)world.rank);
     if (st == STATUS_OK)
         st = route_send(out, bundle, 1, &sent, err);
     if (st == STATUS_OK)
@@ -173,7 +169,7 @@ static enum status cross(uint64_t bytes, bool *ret_right, struct error *err)
     if (st == STATUS_OK) {
         bundle = route_take(received, NULL);
         for (uint64_t k = 0; k < bytes; k++)
-            *ret_right &= bundle->tensor[0]->data[k] == (unsigned char)(k * 7 + k / 256 + (uint64_t)!rank);
+            *ret_right &= bundle->tensor[0]->data[k] == (unsigned char)(k * 7 + k / 256 + (uint64_t)!world.rank);
         route_return(in, bundle);
     }
     completion_abandon(received);
@@ -190,68 +186,27 @@ START_TEST(both_neighbours_may_send_first_whatever_the_size)
     enum status st = STATUS_OK;
     bool right = true;
 
-    for (int i = 0; i < 4 && st == STATUS_OK && size > 1 && rank < 2; i++)
+    for (int i = 0; i < 4 && st == STATUS_OK && world.size > 1 && world.rank < 2; i++)
         st = cross(sizes[i], &right, &err);
     ck_assert_msg(st == STATUS_OK, "%s", err.text);
     ck_assert(right);
 }
 END_TEST
 
-static enum status start(struct error *err)
-{
-    struct transport_options transport_options = {.startup_timeout_ns = 30 * NS_PER_S};
-    struct session_options options = {
-        .timeout_ns = 20 * NS_PER_S, .startup_timeout_ns = 20 * NS_PER_S, .checks = CHECKS_FULL};
-    struct manifest manifest = {.topology_digest = 1};
-    struct group_spec world = {.id = 1,
-                               .name = "world/0",
-                               .members = members,
-                               .operations = OPERATIONS_ALL,
-                               .dtypes = DTYPES_ALL,
-                               .max_bytes = 1 << 24};
-    const struct transport_ops *ops = NULL;
-    struct transport *transport = NULL;
-    enum status st = plugin_transport("mpi", &ops, NULL, 0, err);
-
-    if (st == STATUS_OK)
-        st = ops->open(&transport_options, &transport, err);
-    if (st == STATUS_OK)
-        st = session_create(ops, transport, &options, &session, err);
-    if (st)
-        return st;
-    rank = session_rank(session);
-    size = world.size = session_size(session);
-    for (int i = 0; i < size; i++)
-        members[i] = size - 1 - i;
-    st = session_consensus(session, &manifest, err);
-    return st ? st : session_build(session, &world, 1, routes, size > 1 ? 3 : 0, err);
-}
-
 int main(void)
 {
     Suite *suite = suite_create("mpi session");
     TCase *tests = tcase_create("mpi session");
-    SRunner *runner = srunner_create(suite);
     struct error err = {0};
-    int failed;
+    enum status st = world_start(&world, &err);
 
-    if (start(&err)) {
-        (void)fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
+    if (st == STATUS_OK)
+        st = world_build(&world, routes, world.size > 1 ? 3 : 0, &err);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, sums_are_right_at_every_size);
     tcase_add_test(tests, gathers_follow_member_order_and_take_zero_rows);
     tcase_add_test(tests, a_route_carries_bundles_of_every_size);
     tcase_add_test(tests, both_neighbours_may_send_first_whatever_the_size);
     suite_add_tcase(suite, tests);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, rank == 0 ? CK_NORMAL : CK_MINIMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    if (session_close(session, true, &err)) {
-        (void)fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
-    return failed ? 1 : 0;
+    return world_run(&world, suite, st, &err);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "comm/plugin.h"
+#include "tests/mpi/world.h"
 
 static const struct transport_ops *ops;
 static struct transport *transport;
@@ -227,33 +227,21 @@ START_TEST(errors_of_mpi_are_sentences)
 }
 END_TEST
 
-static enum status start(struct error *err)
-{
-    struct transport_options options = {.startup_timeout_ns = 30 * NS_PER_S};
-    enum status st = plugin_transport("mpi", &ops, NULL, 0, err);
-
-    if (st == STATUS_OK)
-        st = ops->open(&options, &transport, err);
-    if (st)
-        return st;
-    rank = ops->rank(transport);
-    size = ops->size(transport);
-    right = (rank + 1) % size;
-    left = (rank + size - 1) % size;
-    return STATUS_OK;
-}
-
 int main(void)
 {
     Suite *suite = suite_create("mpi transport");
     TCase *tests = tcase_create("mpi transport");
-    SRunner *runner = srunner_create(suite);
+    struct world world = {0};
     struct error err = {0};
-    int failed;
+    enum status st = world_open(&world, &err);
 
-    if (start(&err)) {
-        (void)fprintf(stderr, "%s\n", err.text);
-        return 1;
+    if (st == STATUS_OK) {
+        ops = world.ops;
+        transport = world.transport;
+        rank = world.rank;
+        size = world.size;
+        right = (rank + 1) % size;
+        left = (rank + size - 1) % size;
     }
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, messages_of_every_size_arrive_whole);
@@ -263,10 +251,5 @@ int main(void)
     tcase_add_test(tests, control_messages_reach_every_rank);
     tcase_add_test(tests, errors_of_mpi_are_sentences);
     suite_add_tcase(suite, tests);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, rank == 0 ? CK_NORMAL : CK_MINIMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    ops->close(transport, true);
-    return failed ? 1 : 0;
+    return world_run(&world, suite, st, &err);
 }
