@@ -1,0 +1,60 @@
+"""The program's commands and options, as it tells them, and where else they stand: the manual page, bash's completion."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import running
+
+tally = running.Tally()
+
+
+def output(*words):
+    return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+                          timeout=30).stdout
+
+
+def options(text):
+    return set(re.findall(r"(?:^|[\s,\[|])(--[a-z][a-z-]+)", text)) - {"--usage", "--version"}
+
+
+def section(page, command):
+    """What the manual page says of one command: its section, from its heading to the next."""
+    found = re.search(r"^\.S[SH] \"?(?:ferry )?%s\b.*?(?=^\.S[SH]|\Z)" % command, page, re.M | re.S | re.I)
+    return found.group(0) if found else ""
+
+
+commands = re.findall(r"^  ([a-z]+) +\S", output(running.FERRY, "help").split("Examples")[0], re.M)
+tally.check({"run", "plan", "check", "help"} <= set(commands), "ferry help lists its commands", str(commands))
+with open(os.path.join(running.ROOT, "docs", "ferry.1"), encoding="utf-8") as file:
+    page = file.read().replace("\\-", "-")
+completion = os.path.join(running.ROOT, "completions", "ferry.bash")
+bash = shutil.which("bash")
+
+
+def completed(*words):
+    """What bash would offer for the last of these words."""
+    script = ". %s; COMP_WORDS=(%s); COMP_CWORD=%d; _ferry; printf '%%s\\n' \"${COMPREPLY[@]}\"" % (
+        completion, " ".join("'%s'" % word for word in words), len(words) - 1)
+    return set(output(bash, "-c", script).split())
+
+
+for command in commands:
+    tally.check(re.search(r"^\.B ferry %s\b" % command, page, re.M), "the manual page shows ferry " + command, page[:2000])
+if bash:
+    tally.check(completed("ferry", "") == set(commands) | {"--help", "--version"}, "the commands are completed",
+                str(completed("ferry", "")))
+for command in commands:
+    if command == "help":
+        continue
+    told = options(output(running.FERRY, command, "--help"))
+    written = options(section(page, command))
+    tally.check(told - {"--help"} <= written, "the manual page has every option of ferry " + command,
+                "%s\n%s\n%s" % (told, written, section(page, command)))
+    if bash:
+        offered = completed("ferry", command, "--")
+        tally.check(offered == told, "the options of ferry %s are completed" % command, "%s\n%s" % (told, offered))
+tally.finish()
