@@ -14,7 +14,7 @@
 #include "comm/session.h"
 #include "tests/nccl/device_world.h"
 
-enum { STEPS = 12, VALUES = 5000, MAX_RANKS = 8 };
+enum { STEPS = 12, VALUES = 5000, SUM_VALUES = 300, MAX_RANKS = 8 };
 
 struct job {
     struct device_world world;
@@ -71,6 +71,35 @@ static enum status vote(struct job *job, struct error *err)
     return st;
 }
 
+/* NCCL's all-reduce, on a communicator of its own. */
+static enum status sum(struct job *job, int step, struct error *err)
+{
+    struct shape shape = {1, {SUM_VALUES}};
+    struct tensor *tensor = NULL;
+    struct completion *completion = NULL;
+    float values[SUM_VALUES];
+    enum status st = tensor_create_in(job->world.memory, DTYPE_F32, &shape, &tensor, err);
+
+    for (int i = 0; i < SUM_VALUES; i++)
+        values[i] = (float)(job->world.rank + step);
+    if (st == STATUS_OK) {
+        device_put(&job->world, tensor->data, values, sizeof values);
+        st = group_all_reduce_sum(session_group(job->session, 1), tensor, tensor, &completion, err);
+    }
+    if (st == STATUS_OK)
+        st = completion_wait(completion, DEADLINE_NONE, err);
+    if (st == STATUS_OK) {
+        int total = job->world.size * step + job->world.size * (job->world.size - 1) / 2;
+
+        device_get(&job->world, values, tensor->data, sizeof values);
+        if (values[SUM_VALUES - 1] != (float)total)
+            st = error_set(err, STATUS_INTERNAL, "step %d: the sum is %f", step, values[SUM_VALUES - 1]);
+    }
+    completion_abandon(completion);
+    tensor_release(tensor);
+    return st;
+}
+
 static enum status run_step(struct job *job, int step, struct error *err)
 {
     int left = (job->world.rank + job->world.size - 1) % job->world.size;
@@ -90,7 +119,9 @@ static enum status run_step(struct job *job, int step, struct error *err)
         st = completion_wait(sent, DEADLINE_NONE, err);
     completion_abandon(sent);
     completion_abandon(received);
-    return st == STATUS_OK ? vote(job, err) : st;
+    if (st == STATUS_OK)
+        st = vote(job, err);
+    return st == STATUS_OK ? sum(job, step, err) : st;
 }
 
 static enum status start(struct job *job, struct error *err)
@@ -98,6 +129,7 @@ static enum status start(struct job *job, struct error *err)
     struct session_options options = {.timeout_ns = job->timeout_ns,
                                       .startup_timeout_ns = job->timeout_ns,
                                       .checks = CHECKS_FULL,
+                                      .reduction = REDUCTION_NATIVE,
                                       .faults = &job->fault,
                                       .fault_count = job->faults};
     struct group_spec world = {.id = 1,
