@@ -54,6 +54,7 @@ tally.check(rows.get("two ranks over nccl", ("",))[0] == "skipped", "what one GP
 tally.check(rows.get("promote, two executors in order, demote", ("",))[0] == "ok" and
             rows.get("two ranks on one GPU: auto takes mpi", ("",))[0] == "ok" and
             rows.get("NCCL, one rank: random cases", ("",))[0] == "ok", "executors, staging and NCCL are among it")
+tally.check("ncclAllReduce" in rows.get("NCCL's sum, one rank", ("", ""))[1], "NCCL's own call is measured beside ours")
 
 result = gpu_check(BUILD, LD_LIBRARY_PATH=os.environ["STANDIN"], FERRY_STANDIN_DEVICES="0")
 tally.check(result.code == 5 and "gpu-check: no GPU here: no CUDA device on this machine" in result.err,
@@ -74,7 +75,7 @@ with tempfile.TemporaryDirectory(prefix="ferry-gpu-") as folder:
     stub(folder, "ferry", "#!/bin/sh\n[ $1 != version ] || printf 'cuda:0\\n  name  Stub\\n'\necho text\n")
     stub(folder, "mpirun", "#!/bin/sh\nshift 3\nexec \"$@\"\n")
     for name in ("cuda/cuda_kernels", "cuda/cuda_memory", "cuda/mpi_devices", "nccl/nccl_transport",
-                 "nccl/nccl_session", "nccl/nccl_properties"):
+                 "cuda/gpu_check_nccl", "nccl/nccl_session", "nccl/nccl_properties"):
         stub(folder, "tests/" + name, "#!/bin/sh\nexit 0\n")
     stub(folder, "tests/cuda/gpu_check", "#!/bin/sh\necho 'sum of f32|FAILED|differs'\nexit 1\n")
     result = gpu_check(folder, PATH=folder + ":" + os.environ["PATH"])
