@@ -217,6 +217,32 @@ START_TEST(a_forked_queue_names_the_same_memory_and_has_an_order_of_its_own)
 }
 END_TEST
 
+START_TEST(what_it_can_do_is_recorded_and_unknown_is_never_zero)
+{
+    struct device *device = device_here(1);
+    const struct device_capabilities *can = &device->capabilities;
+
+    for (int dtype = DTYPE_F32; dtype < DTYPE_COUNT; dtype++) {
+        bool half = dtype == DTYPE_F16 || dtype == DTYPE_BF16;
+
+        ck_assert(can->copy_types & 1u << dtype);
+        ck_assert_int_eq((can->add_types >> dtype & 1) != 0, !half && dtype != DTYPE_BOOL);
+        ck_assert_int_eq((can->widen_types >> dtype & 1) != 0, half);
+        ck_assert_int_eq((can->narrow_types >> dtype & 1) != 0, half);
+    }
+    ck_assert_uint_eq(can->product_types, 0); /* it computes nothing yet */
+    ck_assert_uint_eq(can->alignment, MEMORY_ALIGN);
+    ck_assert_uint_eq(can->granularity, MEMORY_ALIGN);
+    ck_assert_str_eq(can->substrate, "device memory");
+    ck_assert_ptr_nonnull(can->path_in);
+    ck_assert_ptr_nonnull(can->path_out);
+    ck_assert(can->flop_per_ns == DEVICE_UNKNOWN && can->bytes_per_ns == DEVICE_UNKNOWN);
+    ck_assert_int_eq(device->index, 1);
+    ck_assert_str_eq(device->facts.pci, facts_of(1).pci);
+    plugin_here()->devices->close(device);
+}
+END_TEST
+
 static uint64_t room(const struct device *device)
 {
     struct memory_space space;
@@ -289,6 +315,7 @@ int main(void)
     tcase_add_test(tests, libraries_are_named_with_both_versions);
     tcase_add_test(tests, a_forked_queue_names_the_same_memory_and_has_an_order_of_its_own);
     tcase_add_test(tests, two_devices_are_open_at_once);
+    tcase_add_test(tests, what_it_can_do_is_recorded_and_unknown_is_never_zero);
     tcase_add_test(tests, a_block_lies_on_its_own_device_whichever_is_the_threads);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);

@@ -353,6 +353,45 @@ static enum status sum_body(struct rank *self)
     return st;
 }
 
+/* The same without the host: the group sums what lies on the devices, and the device goes on behind it. */
+static enum status sum_there_body(struct rank *self)
+{
+    struct stage stage;
+    struct completion *added = NULL;
+    struct completion *summed = NULL;
+    struct completion *demoted = NULL;
+    struct group *group = session_group(self->session, 1);
+    enum status st = open_stage(self, &stage, 8);
+    struct tensor *host = counting((uint32_t)self->rank);
+    struct tensor *back = tensor_in(NULL, COUNT);
+    struct tensor *there = tensor_in(stage.device->memory, COUNT);
+    struct addition twice = {.sum = there, .term = there, .times = 1};
+
+    if (st == STATUS_OK)
+        st = move(&stage, host, there, &self->err);
+    if (st == STATUS_OK)
+        st = executor_submit_on(stage.executor, add, &twice, &added, &self->err);
+    if (st == STATUS_OK)
+        st = group_after(group, added, &self->err);
+    if (st == STATUS_OK)
+        st = group_all_reduce_sum(group, there, there, &summed, &self->err);
+    if (st == STATUS_OK)
+        st = executor_after(stage.executor, summed, &self->err);
+    if (st == STATUS_OK)
+        st = finish(executor_transfer(stage.executor, stage.transfers, there, back, &demoted, &self->err), &demoted,
+                    &self->err);
+    EXPECT(st != STATUS_OK || counts(back, 2 * (0 + 1 + 2), 2 * 3));
+    completion_abandon(added);
+    completion_abandon(summed);
+    tensor_release(host);
+    tensor_release(back);
+    tensor_release(there);
+    close_stage(&stage);
+    return st;
+}
+
+static rank_body *const sums[] = {sum_body, sum_there_body};
+
 START_TEST(a_sum_of_the_group_waits_for_the_device)
 {
     static const int members[] = {2, 0, 1};
@@ -363,7 +402,7 @@ START_TEST(a_sum_of_the_group_waits_for_the_device)
                                      .operations = 1u << OPERATION_ALL_REDUCE_SUM,
                                      .dtypes = 1u << DTYPE_U32,
                                      .max_bytes = 1 << 20};
-    struct ranks ranks = {.size = 3, .body = sum_body, .groups = &group, .group_count = 1};
+    struct ranks ranks = {.size = 3, .body = sums[_i], .groups = &group, .group_count = 1};
 
     run_all(&ranks);
     ranks_check(&ranks);
@@ -506,6 +545,51 @@ START_TEST(a_device_that_takes_longer_than_timeout_is_named)
 }
 END_TEST
 
+/* The same with quarantine: the work is an orphan until the device is done, then the executor takes work again. */
+static enum status orphan_body(struct rank *self)
+{
+    struct stage stage;
+    struct completion *completion = NULL;
+    struct completion *next = NULL;
+    struct error err = {0};
+    enum status st = open_stage(self, &stage, 8);
+    struct tensor *there = tensor_in(stage.device->memory, COUNT);
+    struct addition once = {.sum = there, .term = there, .times = 1};
+
+    if (st == STATUS_OK)
+        st = executor_submit_on(stage.executor, add, &once, &completion, &self->err);
+    EXPECT(completion_wait(completion, DEADLINE_NONE, &err) == STATUS_TIMEOUT);
+    EXPECT(session_check(self->session, &err) == STATUS_OK);
+    EXPECT(executor_submit_on(stage.executor, add, &once, &next, &err) == STATUS_TIMEOUT);
+    EXPECT(strstr(err.text, "cuda:0.1 is quarantined"));
+    EXPECT(executor_transfer(stage.executor, stage.transfers, there, there, &next, &err) == STATUS_TIMEOUT);
+    EXPECT(atomic_load(&there->references) == 1); /* what was refused is retained no more */
+    while (executor_load(stage.executor).pending)
+        session_progress(self->session);
+    EXPECT(completion_test(completion) == COMPLETION_DONE);
+    completion_release(completion);
+    if (st == STATUS_OK)
+        st = executor_flush(stage.executor, &next, &self->err);
+    while (executor_load(stage.executor).pending)
+        session_progress(self->session);
+    EXPECT(st != STATUS_OK || completion_test(next) == COMPLETION_DONE);
+    completion_release(next);
+    tensor_release(there);
+    close_stage(&stage);
+    return st;
+}
+
+START_TEST(quarantined_work_of_a_device_ends_when_the_device_is_done)
+{
+    struct ranks ranks = {.size = 1,
+                          .body = orphan_body,
+                          .session = {.timeout_ns = 200 * NS_PER_MS, .on_timeout = ON_TIMEOUT_QUARANTINE}};
+
+    run_all(&ranks);
+    ranks_check(&ranks);
+}
+END_TEST
+
 static enum status lost_body(struct rank *self)
 {
     struct stage stage;
@@ -562,6 +646,7 @@ int main(void)
 {
     Suite *suite = suite_create("executor");
     TCase *tests = machine(suite, "short", lag_short);
+    TCase *late = machine(suite, "long", lag_long);
     SRunner *runner = srunner_create(suite);
     int failed;
 
@@ -570,11 +655,12 @@ int main(void)
     tcase_add_test(tests, forked_executors_run_side_by_side_and_after_says_when_not);
     tcase_add_test(tests, load_counts_what_the_device_has_not_done);
     tcase_add_test(tests, work_for_the_wrong_kind_of_executor_is_refused);
-    tcase_add_test(tests, a_sum_of_the_group_waits_for_the_device);
+    tcase_add_loop_test(tests, a_sum_of_the_group_waits_for_the_device, 0, sizeof sums / sizeof *sums);
     tcase_add_test(tests, a_device_that_is_not_one_of_the_ways_is_refused_by_name);
     tcase_add_test(tests, work_that_fails_ends_the_session_and_keeps_what_the_device_still_writes);
     tcase_add_test(tests, a_deadline_of_the_callers_tears_nothing_down);
-    tcase_add_test(machine(suite, "long", lag_long), a_device_that_takes_longer_than_timeout_is_named);
+    tcase_add_test(late, a_device_that_takes_longer_than_timeout_is_named);
+    tcase_add_test(late, quarantined_work_of_a_device_ends_when_the_device_is_done);
     tcase_add_test(machine(suite, "lost", lose), a_device_that_fails_fails_the_session_in_its_own_words);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
