@@ -10,8 +10,11 @@
 #include "base/clock.h"
 #include "base/size.h"
 #include "launcher/watchdog.h"
+#include "runtime/mirror.h"
 #include "runtime/wait.h"
 #include "topology/topology.h"
+
+#define COPY_NS (10 * NS_PER_S)
 
 enum {
     BATCH_US = 4000, /* one way's iterations of one repeat last about so long */
@@ -29,8 +32,9 @@ struct bench {
     const struct job_view *view;
     const struct bench_targets *targets;
     const struct raw_ops *ops;
-    struct tensor *send;
-    struct tensor *recv;
+    struct shuttle *shuttle; /* to this rank's device; NULL: what is measured lies in host memory */
+    struct mirror send;
+    struct mirror recv;
     struct tensor *times;   /* f64 [repeats * ways], of this member */
     struct tensor *all;     /* f64 [members * repeats * ways] */
     struct tensor *numbers; /* f64 [NUMBERS], of a result */
@@ -61,6 +65,7 @@ enum status bench_create(const struct bench_options *options, const struct job_v
     struct bench *bench = calloc(1, sizeof *bench);
     size_t most = (size_t)group_size(targets->world);
     size_t numbers = (size_t)options->repeats * MAX_WAYS;
+    struct shape largest = {.ndim = 1, .dim = {options->last_bytes}};
     enum status st = STATUS_OK;
 
     if (!bench || !(bench->counts = calloc(most + 2, sizeof *bench->counts))) {
@@ -71,9 +76,12 @@ enum status bench_create(const struct bench_options *options, const struct job_v
     bench->view = view;
     bench->targets = targets;
     bench->ops = view->ops->raw;
-    st = create(DTYPE_U8, options->last_bytes, &bench->send, err);
+    if (view->device)
+        st = shuttle_create(view->session, view->devices, view->device, &bench->shuttle, err);
     if (st == STATUS_OK)
-        st = create(DTYPE_U8, options->last_bytes, &bench->recv, err);
+        st = mirror_init(bench->shuttle, DTYPE_U8, &largest, &bench->send, err);
+    if (st == STATUS_OK)
+        st = mirror_init(bench->shuttle, DTYPE_U8, &largest, &bench->recv, err);
     if (st == STATUS_OK)
         st = create(DTYPE_F64, numbers, &bench->times, err);
     if (st == STATUS_OK)
@@ -94,8 +102,9 @@ void bench_destroy(struct bench *bench)
 {
     if (!bench)
         return;
-    tensor_release(bench->send);
-    tensor_release(bench->recv);
+    mirror_done(&bench->send);
+    mirror_done(&bench->recv);
+    shuttle_destroy(bench->shuttle);
     tensor_release(bench->times);
     tensor_release(bench->all);
     tensor_release(bench->numbers);
@@ -204,8 +213,8 @@ static enum status prepare(struct bench *bench, int *ret_ways, struct error *err
         return STATUS_OK;
     errand.call = (struct raw_call){.operation = point->operation,
                                     .dtype = point->dtype,
-                                    .send = bench->send->data,
-                                    .recv = bench->recv->data,
+                                    .send = bench->send.there->data,
+                                    .recv = bench->recv.there->data,
                                     .outer = point->outer,
                                     .inner_bytes = dtype_bytes(point->dtype),
                                     .send_counts = bench->counts,
@@ -216,26 +225,35 @@ static enum status prepare(struct bench *bench, int *ret_ways, struct error *err
 
 static enum status post(struct bench *bench, struct completion **ret, struct error *err)
 {
+    struct tensor *send = bench->send.there;
+    struct tensor *recv = bench->recv.there;
     struct group *group = bench->target->group;
     const struct bench_case *point = bench->point;
 
     switch (point->operation) {
     case OPERATION_ALL_REDUCE_SUM:
-        return group_all_reduce_sum(group, bench->send, bench->recv, ret, err);
+        return group_all_reduce_sum(group, send, recv, ret, err);
     case OPERATION_ALL_GATHER_EVEN:
-        return group_all_gather_even(group, bench->send, bench->recv, point->axis, ret, err);
+        return group_all_gather_even(group, send, recv, point->axis, ret, err);
     case OPERATION_ALL_GATHER_UNEVEN:
-        return group_all_gather_uneven(group, bench->send, bench->recv, point->axis, bench->counts, ret, err);
+        return group_all_gather_uneven(group, send, recv, point->axis, bench->counts, ret, err);
     case OPERATION_VARIABLE_ALL_TO_ALL:
-        return group_variable_all_to_all(group, bench->send, bench->recv, point->axis, bench->counts, bench->counts,
-                                         ret, err);
+        return group_variable_all_to_all(group, send, recv, point->axis, bench->counts, bench->counts, ret, err);
     case OPERATION_BROADCAST:
-        return group_broadcast(group, bench->recv, 0, ret, err);
+        return group_broadcast(group, recv, 0, ret, err);
     case OPERATION_BARRIER:
         return group_barrier(group, ret, err);
     default:
         return group_failure_agreement(group, 1, ret, err);
     }
+}
+
+/* Within one memory, and wait. */
+static enum status copy(const struct tensor *to, const struct tensor *from, size_t bytes, struct error *err)
+{
+    enum status st = memory_copy(to->memory, to->data, from->data, bytes, err);
+
+    return st == STATUS_OK && to->memory ? memory_wait(to->memory, clock_ns() + COPY_NS, err) : st;
 }
 
 static enum status send_bundle(struct bench *bench, struct route *route, bool fill, struct error *err)
@@ -249,7 +267,7 @@ static enum status send_bundle(struct bench *bench, struct route *route, bool fi
         return st;
     st = tensor_reshape(bundle->tensor[0], DTYPE_U8, &shape, err);
     if (st == STATUS_OK && fill)
-        memcpy(bundle->tensor[0]->data, bench->send->data, bench->point->bytes);
+        st = copy(bundle->tensor[0], bench->send.there, bench->point->bytes, err);
     if (st == STATUS_OK)
         st = route_send(route, bundle, 0, &completion, err);
     return wait(st, completion, err);
@@ -268,7 +286,7 @@ static enum status receive_bundle(struct bench *bench, struct route *route, bool
     if (st == STATUS_OK) {
         bundle = route_take(completion, NULL);
         if (keep)
-            memcpy(bench->recv->data, bundle->tensor[0]->data, bench->point->bytes);
+            st = copy(bench->recv.there, bundle->tensor[0], bench->point->bytes, err);
         route_return(route, bundle);
     }
     if (st != STATUS_OK && completion_test(completion) == COMPLETION_PENDING)
@@ -330,17 +348,36 @@ static enum status run_way(struct bench *bench, const struct way *way, int itera
     return st;
 }
 
+/* What the operation finds: filled on the host, and brought to where it is measured. */
+static enum status fill(struct bench *bench, struct error *err)
+{
+    struct tensor *send = bench->send.here;
+    struct tensor *recv = bench->recv.here;
+    uint64_t waited = 0;
+    enum status st = bench_case_fill(bench->point, bench->target, bench->member, bench->counts, send, recv, err);
+
+    if (st == STATUS_OK)
+        st = mirror_reshape(&bench->send, send->dtype, &send->shape, err);
+    if (st == STATUS_OK)
+        st = mirror_reshape(&bench->recv, recv->dtype, &recv->shape, err);
+    if (st == STATUS_OK)
+        st = mirror_upload(&bench->send, &waited, err);
+    return st == STATUS_OK ? mirror_upload(&bench->recv, &waited, err) : st;
+}
+
 /* The first time: spoil, run, compare. */
 static enum status try_way(struct bench *bench, const struct way *way, uint64_t *ret_ns, struct error *err)
 {
     const char *who = way->raw < 0 ? "ferry" : bench->ops->way(bench->raw, way->raw);
-    enum status st =
-        bench_case_fill(bench->point, bench->target, bench->member, bench->counts, bench->send, bench->recv, err);
+    uint64_t waited = 0;
+    enum status st = fill(bench, err);
 
     if (st == STATUS_OK)
         st = run_way(bench, way, 1, true, ret_ns, err);
     if (st == STATUS_OK)
-        st = bench_case_verify(bench->point, bench->target, bench->member, bench->counts, bench->recv, who, err);
+        st = mirror_demote(&bench->recv, &waited, err);
+    if (st == STATUS_OK)
+        st = bench_case_verify(bench->point, bench->target, bench->member, bench->counts, bench->recv.here, who, err);
     return st;
 }
 

@@ -99,7 +99,8 @@ static void open_up(size_t last_bytes, struct bench_targets *targets)
                                     .to = spec->to,
                                     .tensor_count = 1,
                                     .tensors = &targets->payload,
-                                    .depth = 1};
+                                    .depth = 1,
+                                    .memory_tensors = 1}; /* in the device's memory, where there is one */
     }
 }
 

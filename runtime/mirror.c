@@ -48,6 +48,17 @@ enum status mirror_promote(struct mirror *mirror, struct group *group, struct er
     return st == STATUS_OK ? group_after(group, mirror->leaving, err) : st;
 }
 
+enum status mirror_upload(struct mirror *mirror, uint64_t *wait_ns, struct error *err)
+{
+    enum status st;
+
+    if (!mirror->shuttle)
+        return STATUS_OK;
+    CHECK(!mirror->leaving);
+    st = shuttle_promote(mirror->shuttle, mirror->here, mirror->there, &mirror->leaving, err);
+    return st == STATUS_OK ? mirror_settle(mirror, wait_ns, err) : st;
+}
+
 enum status mirror_settle(struct mirror *mirror, uint64_t *wait_ns, struct error *err)
 {
     return shuttle_settle(&mirror->leaving, wait_ns, err);

@@ -28,6 +28,9 @@ enum status mirror_reshape(struct mirror *mirror, enum dtype dtype, const struct
  * mirror_settle.  Does not block.  Statuses of the shuttle and of group_after. */
 enum status mirror_promote(struct mirror *mirror, struct group *group, struct error *err);
 
+/* The same for nobody in particular, and wait.  Adds the time to *wait_ns.  Statuses of the shuttle. */
+enum status mirror_upload(struct mirror *mirror, uint64_t *wait_ns, struct error *err);
+
 /* Wait for the promotion, if there is one.  Adds the time to *wait_ns.  Statuses of the shuttle. */
 enum status mirror_settle(struct mirror *mirror, uint64_t *wait_ns, struct error *err);
 
