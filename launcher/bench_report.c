@@ -13,15 +13,27 @@ double bench_report_ratio(const struct bench_result *result, enum checks checks)
     return us > 0 && result->raw_us > 0 ? result->raw_us / us : 0;
 }
 
+/* Whose calls are measured beside ours. */
+static const char *library_of(const char *transport)
+{
+    return strcmp(transport, "nccl") == 0 ? "NCCL" : "MPI";
+}
+
 void bench_report_head(const struct bench_target *target, const char *transport, const char *about, struct text *out)
 {
+    const char *library = library_of(transport);
+    char names[3][24];
+
+    (void)snprintf(names[0], sizeof names[0], "%s us", library);
+    (void)snprintf(names[1], sizeof names[1], "%s/ours", library);
+    (void)snprintf(names[2], sizeof names[2], "%s's call", library);
     text_add(out, "\n%s %s: rank%s", target->is_route ? "route" : "group", target->name, target->size == 1 ? "" : "s");
     for (int i = 0; i < target->size && i < 16; i++)
         text_add(out, "%s%d", i ? target->is_route ? " to " : ", " : " ", target->members[i]);
     text_add(out, "%s; %s (%s); %s\n", target->size > 16 ? ", ..." : "", transport, about, dtype_name(target->dtype));
     text_add(out, "%-20s %7s %9s  %-11s %10s %10s %7s %8s %10s %9s  %s\n", "operation", "runs", "bytes", "algorithm",
              target->is_route ? "us" : "light us", target->is_route ? "-" : "full us", target->is_route ? "-" : "cost",
-             "bus GB/s", "MPI us", "MPI/ours", "MPI's call");
+             "bus GB/s", names[0], names[1], names[2]);
 }
 
 static void add_number(struct text *out, const char *format, double value, int width)

@@ -25,8 +25,8 @@
 #include "launcher/output.h"
 #include "launcher/run_options.h"
 #include "runtime/compute.h"
+#include "runtime/mirror.h"
 #include "runtime/plan.h"
-#include "runtime/shuttle.h"
 #include "runtime/wait.h"
 #include "topology/topology.h"
 
@@ -174,14 +174,14 @@ static enum status gather_times(struct check *check, struct group *world, struct
 {
     struct shape shape = {2, {check->count, 2}};
     struct completion *completion = NULL;
-    struct tensor *tensor = NULL;
+    struct mirror sum = {0};
     uint64_t waited = 0;
     uint64_t *pair;
-    enum status st = tensor_create(DTYPE_U64, &shape, &tensor, err);
+    enum status st = mirror_init(check->shuttle, DTYPE_U64, &shape, &sum, err);
 
     if (st != STATUS_OK)
         return st;
-    pair = (uint64_t *)(void *)tensor->data;
+    pair = (uint64_t *)(void *)sum.here->data;
     for (size_t i = 0; i < check->count; i++) {
         const struct check_target *target = &check->targets[i];
         int first = target->group ? target->group->members[0] : target->route->from;
@@ -190,14 +190,18 @@ static enum status gather_times(struct check *check, struct group *world, struct
         pair[2 * i] = own ? target->ns : 0;
         pair[2 * i + 1] = own ? target->cases : 0;
     }
-    st = group_all_reduce_sum(world, tensor, tensor, &completion, err);
+    st = mirror_promote(&sum, world, err);
+    if (st == STATUS_OK)
+        st = group_all_reduce_sum(world, sum.there, sum.there, &completion, err);
     if (st == STATUS_OK)
         st = wait_and_release(completion, &waited, err);
+    if (st == STATUS_OK)
+        st = mirror_demote(&sum, &waited, err);
     for (size_t i = 0; i < check->count && st == STATUS_OK; i++) {
         check->targets[i].ns = pair[2 * i];
         check->targets[i].cases = pair[2 * i + 1];
     }
-    tensor_release(tensor);
+    mirror_done(&sum);
     return st;
 }
 
@@ -338,10 +342,11 @@ static enum status run_check(void *context, const struct job_view *view, struct 
     }
     if (st == STATUS_OK)
         st = exercise_all(check, world, err);
+    if (st == STATUS_OK)
+        st = gather_times(check, world, err);
     if (st == STATUS_OK) {
         shuttle_destroy(check->shuttle);
         check->shuttle = NULL;
-        st = gather_times(check, world, err);
     }
     return st == STATUS_OK && view->rank->rank == 0 ? print(check, NULL, err) : st;
 }

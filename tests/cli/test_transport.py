@@ -160,6 +160,28 @@ def tokens():
         tally.check(expected and len(expected) == len(PROMPTS), "%s over mpi" % mesh, result.summary())
         got, result = digests(mesh, {"transport": "nccl", "reduction": "ordered"}, DEVICES)
         tally.check(got == expected, "%s over nccl: the same tokens and logits" % mesh, result.summary())
+    natively()
+
+
+def logits(mesh, communication, env):
+    """Of each prompt the best logits of each token, and the text."""
+    result = run(mesh, communication, ["--json", "--top-logits=8", "--quiet"], env=env, compute={"pieces": 3})
+    return ({o["prompt"]: o for o in result.objects()} if result.code == 0 else {}), result
+
+
+def natively():
+    """Three addends in another order: not the same bits, but within what three roundings of f32 can do."""
+    mesh = {"tensor": 3}
+    expected, _ = logits(mesh, {"transport": "nccl", "reduction": "ordered"}, DEVICES)
+    for reduction in ("native", "auto"):
+        got, result = logits(mesh, {"transport": "nccl", "reduction": reduction}, DEVICES)
+        if not tally.check(got and [o["text"] for o in got.values()] == [o["text"] for o in expected.values()],
+                           "reduction %s: the same text" % reduction, result.summary()):
+            continue
+        worst = max(abs(ours[token] - theirs[token]) for prompt in expected
+                    for ours, theirs in zip(*(map(dict, o[prompt]["top_logits"]) for o in (expected, got)))
+                    for token in ours.keys() & theirs.keys())
+        tally.check(0 < worst < 1e-3, "reduction %s: other bits, near ones" % reduction, worst)
 
 
 # ---- faults ----------------------------------------------------------------------------------------------
@@ -187,7 +209,7 @@ def faults():
     if not STANDIN:
         tally.skip("faults over nccl", "CUDA was not found at build time")
         return
-    keys = {"transport": "nccl", "timeout": "4s"}
+    keys = {"transport": "nccl", "timeout": "4s", "reduction": "ordered"}
     for mesh, name, fault, code, words in FAULTS:
         result = run(mesh, keys, ["--quiet"], env=dict(DEVICES, FERRY_STANDIN_FAULT=fault))
         expecting.failure(tally, name, result, code, words, within=20)
