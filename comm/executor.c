@@ -428,6 +428,11 @@ bool executors_close(struct session *session, uint64_t within_ns)
     (void)pthread_cond_broadcast(&session->ready);
     while (!(ended = all_ended(session)) && clock_ns() < until_ns)
         wait_ready(session, next_look(session, until_ns));
+    /* Nobody will join them: they go by themselves. */
+    for (struct executor *executor = session->executors; !ended && executor; executor = executor->next) {
+        if (!executor->queue)
+            (void)pthread_detach(executor->thread);
+    }
     session_unlock(session);
     while (ended && session->executors) {
         struct executor *executor = session->executors;

@@ -26,37 +26,45 @@ static bool cause_is_known(const char *run_dir)
     return length > 0 && (size_t)length < sizeof path && access(path, F_OK) == 0;
 }
 
-/* Does the rank's file say that it runs, though it should have been marked by now? */
-static bool unmarked(const struct keeper *keeper, int rank, const char *host, struct gone *ret)
+/* A rank whose file says that it runs, though it should have been marked by now. */
+struct candidate {
+    struct gone gone;
+    uint64_t seen_unix_ns; /* its last sign of life */
+};
+
+static bool unmarked(const struct keeper *keeper, int rank, const char *host, struct candidate *ret)
 {
     struct recorder_sign sign;
     struct process process;
 
     if (!recorder_sign(keeper->run_dir, rank, &sign) || sign.end != RECORDER_RUNNING || sign.size != keeper->size)
         return false;
-    ret->rank = rank;
-    (void)snprintf(ret->host, sizeof ret->host, "%s", sign.host);
-    if (strncmp(sign.host, host, sizeof sign.host - 1) != 0) {
-        ret->certain = false;
+    *ret = (struct candidate){.gone = {.rank = rank}, .seen_unix_ns = sign.started_unix_ns + sign.written_ns};
+    (void)snprintf(ret->gone.host, sizeof ret->gone.host, "%s", sign.host);
+    if (strncmp(sign.host, host, sizeof sign.host - 1) != 0)
         return sign.started_unix_ns + SKEW_NS > keeper->begun_unix_ns;
-    }
-    ret->certain = !process_read(sign.pid, &process) || process.state == 'Z';
-    return ret->certain && sign.started_unix_ns > keeper->begun_unix_ns;
+    ret->gone.certain = !process_read(sign.pid, &process) || process.state == 'Z';
+    return ret->gone.certain && sign.started_unix_ns > keeper->begun_unix_ns;
 }
 
-/* The lowest; in a large job the first behind this rank, so that each rank is looked at by many. */
+/* The one that fell silent first: where one has gone its starter's daemon may have killed its neighbours, too fast for
+ * their keepers.  In a large job only those behind this rank are looked at, so that each is by many. */
 static bool find(const struct keeper *keeper, const char *host, struct gone *ret)
 {
     int first = keeper->size > LOOKED_AT ? keeper->rank : 0;
     int count = keeper->size > LOOKED_AT ? LOOKED_AT : keeper->size;
+    uint64_t earliest_ns = UINT64_MAX;
 
     for (int i = 0; i < count; i++) {
         int rank = (int)(((int64_t)first + i) % keeper->size);
+        struct candidate candidate;
 
-        if (rank != keeper->rank && unmarked(keeper, rank, host, ret))
-            return true;
+        if (rank == keeper->rank || !unmarked(keeper, rank, host, &candidate) || candidate.seen_unix_ns >= earliest_ns)
+            continue;
+        earliest_ns = candidate.seen_unix_ns;
+        *ret = candidate.gone;
     }
-    return false;
+    return earliest_ns != UINT64_MAX;
 }
 
 /* Whoever saved the cause is about to print it. */

@@ -137,8 +137,9 @@ PATIENT = ["--timeout", "30", "--startup", str(STARTUP), "--grace", "5"]  # no h
 
 
 def test_ends():
-    jobs = [cut_cable, cut_cable_without_keepalive, cut_before_the_start, host_dies, ranks_of_a_host_die, mpirun_dies,
-            rank_stops, rank_stops_for_a_while, signals_pass, launch_passes_everything_on]
+    jobs = [cut_cable, cut_cable_without_keepalive, cut_before_the_start, host_dies, ranks_of_a_host_die,
+            keeper_of_another_host_dies, mpirun_dies, rank_stops, rank_stops_for_a_while, signals_pass,
+            launch_passes_everything_on]
     free = [hosts.Cluster(2) for _ in range(2)]
     spread(jobs, free)
 
@@ -207,6 +208,15 @@ def ranks_of_a_host_die(cluster):
     job = long_job(cluster, "dead-ranks", launch=LAUNCH)
     result = end_after(job, cluster.hosts[1].kill_jobs)
     failed("all processes of a host are killed", result, "lost", r"node2", printed=None)
+
+
+def keeper_of_another_host_dies(cluster):
+    """It takes its rank along; who is left says so."""
+    job = long_job(cluster, "dead-keeper", launch=LAUNCH)
+    pid = job.ranks()[3][0]
+    result = end_after(job, lambda: os.kill(pid, signal.SIGKILL))
+    failed("a keeper of another host is killed", result, "lost", r"rank 3 on \S*node2 died: its keeper was killed",
+           printed=None)
 
 
 def mpirun_dies(cluster):

@@ -354,6 +354,43 @@ START_TEST(a_rank_of_another_host_has_half_a_second)
 }
 END_TEST
 
+/* Its last sign of life, so long after its start. */
+static void write_recorder(int rank, const char *host, uint64_t seen_ns)
+{
+    struct recorder *recorder = NULL;
+    unsigned char bytes[8];
+    char path[160];
+    int file;
+
+    ck_assert_int_eq(recorder_open(folder, rank, 4, &recorder, NULL), STATUS_OK);
+    recorder_close(recorder);
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)(seen_ns >> (8 * i));
+    (void)snprintf(path, sizeof path, "%s/rank-%06d.recorder", folder, rank);
+    file = open(path, O_WRONLY);
+    ck_assert_int_eq(pwrite(file, host, strlen(host) + 1, 32), strlen(host) + 1);
+    ck_assert_int_eq(pwrite(file, bytes, sizeof bytes, 104), sizeof bytes); /* comm/recorder.c: last sign of life */
+    close(file);
+}
+
+START_TEST(of_several_the_one_that_fell_silent_first_is_named)
+{
+    struct keeper keeper = {.rank = 0, .size = 4, .begun_unix_ns = clock_unix_ns()};
+    struct gone gone = {.rank = -1};
+
+    make_folder();
+    (void)snprintf(keeper.run_dir, sizeof keeper.run_dir, "%s", folder);
+    write_recorder(1, "node8", 9 * NS_PER_S);
+    write_recorder(2, "node9", 9 * NS_PER_S);
+    write_recorder(3, "node9", 5 * NS_PER_S);
+    ck_assert(gone_find(&keeper, "node7", &gone));
+    ck_assert_int_eq(gone.rank, 3);
+    ck_assert_str_eq(gone.host, "node9");
+    ck_assert(!gone.certain);
+    remove_folder();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("guard");
@@ -368,6 +405,7 @@ int main(void)
     tcase_add_test(tests, a_rank_that_went_with_its_keeper_is_named_by_another);
     tcase_add_test(tests, a_rank_with_a_keeper_is_not_accused);
     tcase_add_test(tests, a_rank_of_another_host_has_half_a_second);
+    tcase_add_test(tests, of_several_the_one_that_fell_silent_first_is_named);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
