@@ -125,22 +125,59 @@ int device_collisions(const struct device_offer *offers, const int *indices, int
     return rows;
 }
 
-/* Ranks without a device, at most three of them with their reasons. */
+/* Does rank lack the same as like, on the same host? */
+static bool lacks_the_same(const struct device_offer *offers, const int *indices, int rank, int like)
+{
+    return indices[rank] < 0 && strcmp(offers[rank].host, offers[like].host) == 0 &&
+           strcmp(offers[rank].why, offers[like].why) == 0;
+}
+
+/* "ranks 0, 1, 4 and 9 more": those that lack what rank lacks.  Returns how many; 0: a lower one has told of it. */
+static int add_alike(const struct device_offer *offers, const int *indices, int size, int rank, char *text,
+                     size_t text_bytes)
+{
+    enum { NAMED = 8 };
+    char list[NAMED * 16] = "";
+    int count = 0;
+
+    for (int other = 0; other < size; other++) {
+        if (!lacks_the_same(offers, indices, other, rank))
+            continue;
+        if (other < rank)
+            return 0;
+        if (count++ < NAMED)
+            append(list, sizeof list, "%s%d", *list ? ", " : "", other);
+    }
+    append(text, text_bytes, "%srank%s %s", *text ? "; " : "", count == 1 ? "" : "s", list);
+    if (count > NAMED)
+        append(text, text_bytes, " and %d more", count - NAMED);
+    return count;
+}
+
+/* Ranks without a device; at most three different reasons, each once a host. */
 static int add_lacking(const struct device_offer *offers, const int *indices, int size, char *text, size_t text_bytes)
 {
     enum { TOLD = 3 };
     int lacking = 0;
+    int told = 0;
+    int reasons = 0;
 
     text[0] = '\0';
     for (int rank = 0; rank < size; rank++) {
+        int alike;
+
         if (indices[rank] >= 0)
             continue;
-        if (lacking++ < TOLD)
-            append(text, text_bytes, "%srank %d on %s: %.500s", *text ? "; " : "", rank, offers[rank].host,
-                   offers[rank].why);
+        lacking++;
+        alike = reasons < TOLD ? add_alike(offers, indices, size, rank, text, text_bytes) : 0;
+        if (!alike)
+            continue;
+        append(text, text_bytes, " on %s: %.500s", offers[rank].host, offers[rank].why);
+        told += alike;
+        reasons++;
     }
-    if (lacking > TOLD)
-        append(text, text_bytes, "; and %d more ranks", lacking - TOLD);
+    if (lacking > told)
+        append(text, text_bytes, "; and %d more ranks", lacking - told);
     return lacking;
 }
 
