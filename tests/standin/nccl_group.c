@@ -22,7 +22,8 @@ enum { ISSUE_LATER_US = 50 };
 
 struct launch {
     struct ncclComm *comm;
-    struct op *ops;
+    struct op *collectives;
+    struct op *transfers;
     uint64_t ticket;
 };
 
@@ -75,42 +76,20 @@ static void suffer(const struct op *op)
     }
 }
 
+static void suffer_all(const struct op *ops)
+{
+    for (const struct op *op = ops; op; op = op->next)
+        suffer(op);
+}
+
 /* Collectives first, one after the other; then the transfers, side by side. */
 static void launch_work(struct launch *launch)
 {
-    struct op *transfers = NULL;
-    struct op **last = &transfers;
-    struct op *next;
-
-    for (struct op *op = launch->ops; op; op = op->next)
-        suffer(op);
-    for (struct op *op = launch->ops; op; op = next) {
-        next = op->next;
-        if (is_transfer(op)) {
-            *last = op;
-            last = &op->next;
-        } else if (!comm_stopped(launch->comm)) {
-            run_collective(op);
-        }
-    }
-    *last = NULL;
-    run_transfers(launch->comm, transfers);
-}
-
-static struct op *copy_list(const struct op *ops)
-{
-    struct op *copy = NULL;
-    struct op **last = &copy;
-
-    for (const struct op *op = ops; op; op = op->next) {
-        *last = malloc(sizeof **last);
-        if (!*last)
-            abort();
-        **last = *op;
-        last = &(*last)->next;
-    }
-    *last = NULL;
-    return copy;
+    suffer_all(launch->collectives);
+    suffer_all(launch->transfers);
+    for (struct op *op = launch->collectives; op && !comm_stopped(launch->comm); op = op->next)
+        run_collective(op);
+    run_transfers(launch->comm, launch->transfers);
 }
 
 static void free_list(struct op *ops)
@@ -123,12 +102,20 @@ static void free_list(struct op *ops)
     }
 }
 
+static void finish(struct op *ops)
+{
+    for (struct op *op = ops; op; op = op->next) {
+        standin_unuse(op->from, op->from_bytes);
+        standin_unuse(op->to, op->to_bytes);
+    }
+    free_list(ops);
+}
+
 static void launch_run(void *argument)
 {
     struct launch *launch = argument;
     struct ncclComm *comm = launch->comm;
     int device = comm->device;
-    struct op *uses = copy_list(launch->ops);
 
     pthread_mutex_lock(&comms_lock);
     while (serving[device] != launch->ticket)
@@ -137,10 +124,9 @@ static void launch_run(void *argument)
     pthread_mutex_unlock(&comms_lock);
 
     launch_work(launch);
-    for (struct op *op = uses; op; op = op->next) {
-        standin_unuse(op->from, op->from_bytes);
-        standin_unuse(op->to, op->to_bytes);
-    }
+    finish(launch->collectives);
+    finish(launch->transfers);
+    free(launch);
 
     pthread_mutex_lock(&comms_lock);
     comm->running--;
@@ -149,8 +135,6 @@ static void launch_run(void *argument)
     pthread_cond_broadcast(&comms_changed);
     comm_drop(comm);
     pthread_mutex_unlock(&comms_lock);
-    free_list(uses);
-    free(launch);
 }
 
 /* --- a launch is issued ------------------------------------------------------------------------------------------- */
@@ -173,41 +157,71 @@ static void note_uses(struct op *ops)
         standin_use(op->to, op->to_bytes, true);
 }
 
-/* All streams that the calls named wait for the launch, and it for them. */
-static void join_streams(const struct op *ops, cudaStream_t to, bool forward)
+/* What is queued on stream from now on begins when all that is queued on before is done. */
+static void follow(cudaStream_t stream, cudaStream_t before)
 {
-    for (const struct op *op = ops; op; op = op->next) {
-        cudaStream_t behind = forward ? to : op->stream;
-        struct standin_mark *mark;
+    struct standin_mark *mark = standin_mark(before);
 
-        if (op->stream == to || stream_seen(ops, op))
-            continue;
-        mark = standin_mark(forward ? op->stream : to);
-        standin_wait(behind, mark);
-        standin_forget(mark);
+    standin_wait(stream, mark);
+    standin_forget(mark);
+}
+
+/* Collectives and transfers apart, each in order. */
+static void sort_out(struct op *ops, struct launch *launch)
+{
+    struct op **ends[] = {&launch->collectives, &launch->transfers};
+    struct op *next;
+
+    for (struct op *op = ops; op; op = next) {
+        next = op->next;
+        op->next = NULL;
+        *ends[is_transfer(op)] = op;
+        ends[is_transfer(op)] = &op->next;
     }
+}
+
+/* The streams that the calls name, each once (returns). */
+static size_t list_streams(const struct op *ops, cudaStream_t **ret)
+{
+    size_t count = 1;
+
+    for (const struct op *op = ops->next; op; op = op->next)
+        count++;
+    *ret = malloc(count * sizeof **ret);
+    if (!*ret)
+        abort();
+    count = 0;
+    for (const struct op *op = ops; op; op = op->next)
+        if (!stream_seen(ops, op))
+            (*ret)[count++] = op->stream;
+    return count;
 }
 
 /* Takes ops, all of one communicator. */
 static void launch_issue(struct ncclComm *comm, struct op *ops)
 {
-    struct launch *launch = malloc(sizeof *launch);
-    struct op *named = copy_list(ops);
+    struct launch *launch = calloc(1, sizeof *launch);
+    cudaStream_t *streams;
+    size_t stream_count = list_streams(ops, &streams);
 
     if (!launch)
         abort();
     note_uses(ops);
+    launch->comm = comm;
+    sort_out(ops, launch);
     pthread_mutex_lock(&comms_lock);
     comm->holders++;
     comm->waiting++;
     pthread_mutex_unlock(&comms_lock);
     pthread_mutex_lock(&issue_lock);
-    *launch = (struct launch){.comm = comm, .ops = ops, .ticket = next_ticket[comm->device]++};
-    join_streams(named, named->stream, true);
-    standin_queue(named->stream, launch_run, launch);
-    join_streams(named, named->stream, false);
+    launch->ticket = next_ticket[comm->device]++;
+    for (size_t i = 1; i < stream_count; i++)
+        follow(streams[0], streams[i]);
+    standin_queue(streams[0], launch_run, launch);
+    for (size_t i = 1; i < stream_count; i++)
+        follow(streams[i], streams[0]);
     pthread_mutex_unlock(&issue_lock);
-    free_list(named);
+    free(streams);
 }
 
 /* --- a group ------------------------------------------------------------------------------------------------------ */
