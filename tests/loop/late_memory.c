@@ -430,6 +430,17 @@ void late_memory_break(struct memory *memory)
     tell(of(memory), &of(memory)->broken, true);
 }
 
+bool late_memory_idle(struct memory *memory)
+{
+    struct late *late = of(memory);
+    bool idle;
+
+    (void)pthread_mutex_lock(&late->lock);
+    idle = !late->first;
+    (void)pthread_mutex_unlock(&late->lock);
+    return idle;
+}
+
 int late_memory_blocks(struct memory *memory)
 {
     struct late *late = of(memory);
