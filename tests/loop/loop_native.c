@@ -25,6 +25,7 @@ static void run(struct ranks *ranks, rank_body *body)
     ranks->body = body;
     ranks_run(ranks);
     ck_assert_int_eq(native_sums_open(), 0);
+    ck_assert_int_eq(native_sums_pending(), 0);
 }
 
 /* Small whole numbers: every order gives the same sum. */

@@ -270,6 +270,17 @@ int native_sums_calls(void)
     return count;
 }
 
+int native_sums_pending(void)
+{
+    int count = 0;
+
+    (void)pthread_mutex_lock(&lock);
+    for (const struct call *call = calls; call; call = call->next)
+        count++;
+    (void)pthread_mutex_unlock(&lock);
+    return count;
+}
+
 int native_sums_open(void)
 {
     int count;

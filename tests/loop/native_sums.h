@@ -8,8 +8,9 @@
 /* ops with sums of its own; one at a time in a process. */
 struct transport_ops native_sums_transport(const struct transport_ops *ops);
 
-/* Calls since the start of the process, and communicators that are open. */
+/* Calls since the start of the process, those that have neither ended nor been cancelled, and open communicators. */
 int native_sums_calls(void);
+int native_sums_pending(void);
 int native_sums_open(void);
 
 #endif
