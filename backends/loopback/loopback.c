@@ -277,14 +277,18 @@ static bool loopback_cancel(struct transport *transport, struct work *work)
 {
     struct loopback_world *world = transport->world;
 
+    bool quiet = true;
+
     loopback_lock(world);
-    if (work->receipt)
+    quiet = loopback_device_quiet(work);
+    if (quiet && work->receipt)
         loopback_device_give_up(transport, work);
-    else if (work->message)
+    else if (quiet && work->message)
         withdraw(&world->inboxes[work->to], work->message);
     loopback_unlock(world);
-    free(work);
-    return true;
+    if (quiet)
+        free(work);
+    return quiet;
 }
 
 /* Messages that this rank still holds for others are taken back. */

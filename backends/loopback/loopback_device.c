@@ -248,6 +248,7 @@ static enum status move_receipt(struct transport *transport, struct work *work, 
         return st == STATUS_OK && reached ? queue_in(receipt, err) : st;
     }
     st = receipt->memory->ops->reached(receipt->memory, receipt->mark, &reached, err);
+    receipt->copying = st == STATUS_OK && !reached; /* the mark is gone */
     if (st != STATUS_OK || !reached)
         return st;
     end_receipt(transport, work);
@@ -277,12 +278,24 @@ enum status loopback_device_move(struct transport *transport, struct work *work,
     return work->message && work->message->device ? move_send(transport, work, err) : STATUS_OK;
 }
 
-void loopback_device_give_up(struct transport *transport, struct work *work)
+/* A queue that fails runs nothing any more. */
+bool loopback_device_quiet(struct work *work)
 {
     struct device_receipt *receipt = work->receipt;
+    bool quiet = true;
 
-    if (receipt->copying && !settle(receipt->memory, receipt->mark))
-        receipt->message->device->buffer = NULL; /* the queue may still read it */
+    if (work->message && work->message->device)
+        return has_left(work->message->device, &quiet, NULL) != STATUS_OK || quiet;
+    if (!receipt || !receipt->copying)
+        return true;
+    if (receipt->memory->ops->reached(receipt->memory, receipt->mark, &quiet, NULL) == STATUS_OK && !quiet)
+        return false;
+    receipt->copying = false;
+    return true;
+}
+
+void loopback_device_give_up(struct transport *transport, struct work *work)
+{
     end_receipt(transport, work);
 }
 

@@ -77,6 +77,8 @@ extern const struct device_message_ops loopback_device_messages;
 
 /* A work that is not over may be one of a device: move it. */
 enum status loopback_device_move(struct transport *transport, struct work *work, struct error *err);
+/* No device's queue works on it (host work included): it can be ended. */
+bool loopback_device_quiet(struct work *work);
 /* Its sender goes: nothing of the sender's memory is used any more. */
 void loopback_device_leave(struct device_message *device);
 void loopback_device_free(struct device_message *device);
