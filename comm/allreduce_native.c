@@ -34,6 +34,7 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
                                               count, &work->native, err);
     if (st != STATUS_OK)
         return st;
+    session->queued++;
     session->counters.bytes_sent += count * dtype_bytes(partial);
     session_moved(session);
     return STATUS_OK;

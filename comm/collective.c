@@ -360,6 +360,7 @@ static enum status move_native(struct collective *work, bool *ret_over, struct e
     if (st != STATUS_OK || !*ret_over)
         return st;
     work->native = NULL;
+    session->queued--;
     session_moved(session);
     return STATUS_OK;
 }
@@ -469,7 +470,7 @@ static bool collective_let_go(struct completion *completion)
         all = framed_send_let_go(&work->sends[i], completion->session) && all;
     for (int i = 0; i < work->receive_count; i++)
         all = framed_receive_let_go(&work->receives[i], completion->session) && all;
-    all = framed_let_go(completion->session, &work->native) && all;
+    all = framed_let_go(completion->session, &work->native, true) && all;
     return device_let_go(work) && all;
 }
 

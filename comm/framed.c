@@ -159,6 +159,7 @@ enum status framed_test_works(struct framed_send *send, struct session *session,
             continue;
         send->works[i] = NULL;
         send->open_works--;
+        session->queued -= send->way && send->way->direct;
         session_moved(session);
     }
     return STATUS_OK;
@@ -249,7 +250,7 @@ bool framed_send_posted(const struct framed_send *send)
     return send->over || (send->started && send->done_bytes + send->frame.payload_bytes == send->payload_bytes);
 }
 
-bool framed_let_go(struct session *session, struct work **work)
+bool framed_let_go(struct session *session, struct work **work, bool device)
 {
     bool ended = false;
     enum status st = STATUS_OK;
@@ -264,6 +265,7 @@ bool framed_let_go(struct session *session, struct work **work)
         return false;
     }
     *work = NULL;
+    session->queued -= device;
     return true;
 }
 
@@ -272,7 +274,7 @@ bool framed_send_let_go(struct framed_send *send, struct session *session)
     bool all = true;
 
     for (int i = 0; send->works && i < work_count(send); i++)
-        all = framed_let_go(session, &send->works[i]) && all;
+        all = framed_let_go(session, &send->works[i], send->way && send->way->direct) && all;
     return (!send->way || queued_let_go(&send->way->queued, session)) && all;
 }
 
@@ -528,7 +530,7 @@ enum status framed_receive_step(struct framed_receive *receive, struct session *
 
 bool framed_receive_let_go(struct framed_receive *receive, struct session *session)
 {
-    bool gone = framed_let_go(session, &receive->work);
+    bool gone = framed_let_go(session, &receive->work, receive->device_work);
 
     return (!receive->way || queued_let_go(&receive->way->queued, session)) && gone;
 }

@@ -64,6 +64,7 @@ struct framed_receive {
     /* Inside. */
     struct framed_memory *way;
     struct work *work;
+    bool device_work;       /* work is a device message's */
     unsigned char *scratch; /* a message of another size */
     size_t message_bytes;
     size_t done_bytes;
@@ -86,8 +87,9 @@ bool framed_send_posted(const struct framed_send *send);
 bool framed_send_let_go(struct framed_send *send, struct session *session);
 void framed_send_done(struct framed_send *send);
 
-/* After a failure: true once the transport holds nothing of this work, NULL included; then it is NULL. */
-bool framed_let_go(struct session *session, struct work **work);
+/* After a failure: true once the transport holds nothing of this work, NULL included; then it is NULL.  device: it is
+ * counted among what the session waits for of a device. */
+bool framed_let_go(struct session *session, struct work **work, bool device);
 
 /* Move it.  over is set when the whole payload has come and every header was the expected one.
  * STATUS_MISMATCH names every differing field; the payload must then not be used. */

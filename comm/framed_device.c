@@ -63,8 +63,10 @@ static enum status post(struct framed_send *send, struct session *session, size_
         st =
             session->ops->device->send(session->transport, send->peers[i], send->tag, send->saved, header, send->device,
                                        send->payload + send->done_bytes, bytes, headroom, &send->works[i], err);
-        if (st == STATUS_OK)
-            framed_posted_message(send, session, header + bytes);
+        if (st != STATUS_OK)
+            break;
+        session->queued++;
+        framed_posted_message(send, session, header + bytes);
     }
     return st;
 }
@@ -216,11 +218,16 @@ static enum status receive_foreign(struct framed_receive *receive, struct sessio
 static enum status accept(struct framed_receive *receive, struct session *session, struct message *message,
                           struct error *err)
 {
+    enum status st = STATUS_OK;
+
     receive->way->phase = RECEIVE_MOVING;
-    return session->ops->device->receive(session->transport, message, receive->device,
-                                         receive->payload + receive->done_bytes, (size_t)receive->frame.payload_bytes,
-                                         receive->headroom && !receive->done_bytes, receive->way->in_band,
-                                         &receive->work, err);
+    st = session->ops->device->receive(session->transport, message, receive->device,
+                                       receive->payload + receive->done_bytes, (size_t)receive->frame.payload_bytes,
+                                       receive->headroom && !receive->done_bytes, receive->way->in_band, &receive->work,
+                                       err);
+    receive->device_work = st == STATUS_OK;
+    session->queued += receive->device_work;
+    return st;
 }
 
 /* *ret: a message has come and is being received, or has been let go. */
@@ -294,6 +301,8 @@ static enum status arrived(struct framed_receive *receive, struct session *sessi
     enum status st = STATUS_OK;
 
     receive->work = NULL;
+    session->queued -= receive->device_work;
+    receive->device_work = false;
     session->counters.bytes_received += receive->message_bytes;
     session_moved(session);
     if (receive->way->phase == RECEIVE_FOREIGN) {

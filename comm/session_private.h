@@ -87,7 +87,7 @@ struct session {
 
     struct lane *active;
     struct staging *staging;
-    int queued;          /* marks on memories that are waited for */
+    int queued; /* what is waited for of a device: marks on its memory, messages and sums */
     struct group *world; /* every rank in order, id = the transport's largest tag; for consensus and close */
     int *world_members;
     struct group_spec world_spec;
