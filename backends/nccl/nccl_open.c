@@ -16,7 +16,8 @@
 #include "base/text.h"
 
 #define VERDICT_SLACK_NS (2 * NS_PER_S) /* rank 0 knows more: others let it speak first */
-#define CLOSE_SLACK_NS (2 * NS_PER_S)
+/* A rank that came to the end too early leaves after those that miss it have had their say. */
+#define CLOSE_SLACK_NS (8 * NS_PER_S)
 #define FAILED_CLOSE_NS (5 * NS_PER_S) /* for what ends without anybody's help */
 
 enum { NAMED_RANKS = 16 };

@@ -22,7 +22,7 @@ Operation = collections.namedtuple("Operation", "number operation object peer st
 Case = collections.namedtuple("Case", "rank operation kind phase option codes needles within")
 
 OPERATIONS = ("none", "all_reduce_sum", "all_gather_even", "all_gather_uneven", "variable_all_to_all", "broadcast",
-              "barrier", "failure_agreement", "send_receive")
+              "barrier", "failure_agreement", "send_receive", "compute")
 HEADER, RECORD, RECORDS, NEXT = 1024, 192, 256, 112  # of a recorder's file, as comm/recorder.c lays it out
 
 
@@ -38,7 +38,11 @@ def read_ring(path):
         name = data[at + 64:at + 128].split(b"\0")[0].decode()
         if head == number + 1:
             operations.append(Operation(number, OPERATIONS[operation], name, peer, state, sequence, epoch, count))
-    return operations
+    if following > RECORDS:
+        return operations
+    # The work of executors is recorded among them, but faults do not count it.
+    counted = [o for o in operations if o.operation != "compute"]
+    return [o._replace(number=number) for number, o in enumerate(counted)]
 
 
 def read_run(run_dir):

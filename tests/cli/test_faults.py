@@ -482,4 +482,5 @@ def main():
     tally.finish()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The fault matrix of tests/cli with transport nccl, on the stand-in: `ferry run` with a rehearsed fault in every phase.
+
+usage: matrix.py            some phases
+       matrix.py all        every kind in every phase, of both ranks: minutes
+"""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+import fault_matrix  # noqa: E402
+import test_faults as faults  # noqa: E402
+
+MESH = {"pipeline": 2}
+KEYS = {"transport": "nccl"}
+SOME = ("building", "step: hidden", "closing")
+
+
+def rehearse(case, delivered, ended):
+    result = faults.run(MESH, [case.option], name="nccl", **KEYS)
+    good = fault_matrix.judge(faults.tally, case, result, delivered)
+    ended[case.rank, case.phase, case.kind] = "%s %.1f s%s" % (result.code, result.seconds, "" if good else " !")
+
+
+def main():
+    everything = sys.argv[1:] == ["all"]
+    reference, operations = faults.learn(MESH, name="nccl", **KEYS)
+    cases = fault_matrix.cases(operations[1], 1, faults.TIMEOUT, faults.STARTUP, only=None if everything else SOME)
+    if everything:
+        cases += fault_matrix.cases(operations[0], 0, faults.TIMEOUT, faults.STARTUP)
+    ended = {}
+    faults.together(6, [(rehearse, case, faults.tokens(reference), ended) for case in cases])
+    print(fault_matrix.table(ended), file=sys.stderr)
+    faults.tally.finish()
+
+
+main()
