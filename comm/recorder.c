@@ -260,7 +260,8 @@ void recorder_leave(struct recorder *recorder, enum status st)
     put_u32(recorder->file + AT_END, st == STATUS_OK ? RECORDER_CLOSED : RECORDER_FAILED);
 }
 
-void recorder_mark_killed(const char *run_dir, int rank, int signal)
+/* The end that another process writes. */
+static void mark(const char *run_dir, int rank, enum recorder_end end, uint32_t detail, bool unless_ended)
 {
     unsigned char header[HEADER_BYTES];
     char path[4096];
@@ -271,15 +272,25 @@ void recorder_mark_killed(const char *run_dir, int rank, int signal)
     if (file < 0)
         return;
     if (pread(file, header, sizeof header, 0) == HEADER_BYTES && get_u64(header) == MAGIC &&
-        get_u32(header + 8) == VERSION) {
+        get_u32(header + 8) == VERSION && !(unless_ended && get_u32(header + AT_END) != RECORDER_RUNNING)) {
         started = get_u64(header + AT_STARTED);
-        put_u32(header + AT_END, RECORDER_KILLED);
-        put_u32(header + AT_END_DETAIL, (uint32_t)signal);
+        put_u32(header + AT_END, end);
+        put_u32(header + AT_END_DETAIL, detail);
         put_u64(header + AT_ENDED, now > started ? now - started : 0);
         ssize_t wrote = pwrite(file, header + AT_END, AT_ENDED + 8 - AT_END, AT_END);
         (void)wrote; /* the cause is told anyway */
     }
     close(file);
+}
+
+void recorder_mark_killed(const char *run_dir, int rank, int signal)
+{
+    mark(run_dir, rank, RECORDER_KILLED, (uint32_t)signal, false);
+}
+
+void recorder_mark_ended(const char *run_dir, int rank)
+{
+    mark(run_dir, rank, RECORDER_FAILED, STATUS_LOST, true);
 }
 
 bool recorder_sign(const char *run_dir, int rank, struct recorder_sign *ret)

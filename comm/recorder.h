@@ -68,6 +68,10 @@ void recorder_leave(struct recorder *recorder, enum status st);
 /* Its keeper: the rank died by a signal.  Best effort: without a recorder of this version nothing is written. */
 void recorder_mark_killed(const char *run_dir, int rank, int signal);
 
+/* Its keeper: the process ended by itself.  Written as a failed end (STATUS_LOST) where its file does not say yet how
+ * it ended: something made the process exit.  Best effort, too. */
+void recorder_mark_ended(const char *run_dir, int rank);
+
 /* A recorder's file, read.  About 50 KiB: keep it on the heap. */
 struct recorder_view {
     int rank;

@@ -283,6 +283,8 @@ static int exit_code(const struct watch *watch, int status)
     bool recorded = atomic_load(&shared->set) && shared->run_dir[0];
 
     if (WIFEXITED(status)) {
+        if (recorded)
+            recorder_mark_ended(shared->run_dir, shared->rank);
         if (WEXITSTATUS(status))
             report_words(watch);
         return WEXITSTATUS(status) <= 125 ? WEXITSTATUS(status) : 1;

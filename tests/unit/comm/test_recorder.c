@@ -215,8 +215,15 @@ START_TEST(a_rank_says_how_it_ends)
     recorder_close(recorder);
     ck_assert_int_eq(recorder_open(folder, 3, 4, &recorder, NULL), STATUS_OK);
     recorder_leave(recorder, STATUS_OK);
+    recorder_mark_ended(folder, 3); /* it has said how */
     load();
     ck_assert_int_eq(view.end, RECORDER_CLOSED);
+    recorder_close(recorder);
+    ck_assert_int_eq(recorder_open(folder, 3, 4, &recorder, NULL), STATUS_OK);
+    recorder_mark_ended(folder, 3);
+    load();
+    ck_assert_int_eq(view.end, RECORDER_FAILED);
+    ck_assert_int_eq(view.end_status, STATUS_LOST);
     recorder_close(recorder);
 }
 END_TEST

@@ -281,7 +281,7 @@ END_TEST
 
 START_TEST(a_rank_with_a_keeper_is_not_accused)
 {
-    enum { LIVING, MARKED, CLOSED, OLD, KNOWN, CASES };
+    enum { LIVING, MARKED, EXITED, CLOSED, OLD, KNOWN, CASES };
 
     for (int i = 0; i < CASES; i++) {
         const struct cause known = {.status = STATUS_MISMATCH, .rank = 0, .text = "known"};
@@ -298,6 +298,8 @@ START_TEST(a_rank_with_a_keeper_is_not_accused)
             record_rank_1(i == LIVING);
         if (i == MARKED)
             recorder_mark_killed(folder, 1, SIGTERM);
+        if (i == EXITED)
+            recorder_mark_ended(folder, 1);
         if (i == CLOSED) {
             struct recorder *recorder;
 
