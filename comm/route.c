@@ -15,6 +15,7 @@
 #include "comm/framed.h"
 #include "comm/route_private.h"
 #include "comm/route_schema.h"
+#include "comm/staging.h"
 
 #define CLEAR_NS NS_PER_S
 
@@ -437,25 +438,27 @@ enum status route_send(struct route *route, struct bundle *bundle, uint64_t epoc
     return STATUS_OK;
 }
 
-/* On a device out of a block of zeros, which must stay until they are there. */
-static enum status clear(struct tensor *tensor, struct error *err)
+/* On a device out of a block of zeros, which must stay until they are there: a queue that does not get to it keeps it.
+ */
+static enum status clear(struct session *session, struct tensor *tensor, struct error *err)
 {
     struct memory *device = memory_device(tensor->memory);
-    void *zeros = NULL;
+    unsigned char *zeros = NULL;
     enum status st = STATUS_OK;
 
     if (!device) {
         memset(tensor->data, 0, tensor->capacity_bytes);
         return STATUS_OK;
     }
-    zeros = calloc(1, tensor->capacity_bytes + 1);
+    zeros = staging_take(session->staging, tensor->capacity_bytes);
     if (!zeros)
         return error_set(err, STATUS_NOMEM, "%zu zeros", tensor->capacity_bytes);
+    memset(zeros, 0, tensor->capacity_bytes);
     st = memory_copy(device, tensor->data, zeros, tensor->capacity_bytes, err);
     if (st == STATUS_OK)
         st = memory_wait(device, clock_ns() + CLEAR_NS, err);
     if (st != STATUS_TIMEOUT)
-        free(zeros);
+        staging_give(session->staging, zeros);
     return st;
 }
 
@@ -468,7 +471,7 @@ static enum status receive_nothing(struct transfer *transfer, struct error *err)
     if (!transfer->bundle)
         return error_set(err, STATUS_NOMEM, "route %s: every bundle is in use", route->spec.name);
     for (int t = 0; t < route->spec.tensor_count; t++) {
-        enum status st = clear(transfer->bundle->tensor[t], err);
+        enum status st = clear(route->lane.session, transfer->bundle->tensor[t], err);
 
         if (st != STATUS_OK)
             return st;

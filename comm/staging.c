@@ -66,8 +66,10 @@ void staging_destroy(struct staging *staging)
 
 struct staging *staging_in(struct staging *staging, struct memory *memory)
 {
-    struct staging *other = staging;
+    struct staging *other = staging->next;
 
+    if (staging->memory == memory)
+        return staging;
     while (other && other->memory != memory)
         other = other->next;
     if (other)

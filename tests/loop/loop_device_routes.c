@@ -354,7 +354,7 @@ static enum status held_body(struct rank *self)
         return STATUS_LOST;
     late_memory_hold(self->memory, true);
     shapes_of(route, 0, shapes);
-    st = route_acquire(route, &bundle, &self->err);
+    EXPECT(route_acquire(route, &bundle, &self->err) == STATUS_OK);
     for (int t = 0; t < bundle->count; t++)
         (void)fill(bundle->tensor[t], 0, t, bytes[t], &self->err);
     st = route_send(route, bundle, 0, &completion, &self->err);

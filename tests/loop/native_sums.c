@@ -62,9 +62,9 @@ static bool adds(const struct transport *transport, const struct memory *memory,
 static enum status native_open(struct transport *transport, uint32_t id, const int *members, int size,
                                struct native **ret, struct error *err)
 {
-    struct native *native = calloc(1, sizeof *native);
+    struct native *native = size <= MEMBERS ? calloc(1, sizeof *native) : NULL;
 
-    if (!native || size > MEMBERS)
+    if (!native)
         return error_set(err, STATUS_NOMEM, "a communicator of %d", size);
     native->id = id;
     native->size = size;
