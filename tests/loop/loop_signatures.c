@@ -1,6 +1,6 @@
 /* Members of a group that were called with different things: every kind of difference, under every depth of checking,
  * ends in one cause that says who was called with what. */
-#include "tests/loop/ranks.h"
+#include "tests/loop/call.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -10,20 +10,7 @@
 #include "base/clock.h"
 #include "comm/fault.h"
 
-enum { MOST = 16, WORDS = 100, RANKS_AT_ONCE = 180 };
-
-/* What one member is called with. */
-struct call {
-    enum operation operation;
-    enum dtype dtype;
-    struct shape shape; /* of a gather the whole; of an all-to-all what is sent and received, but for more */
-    int axis;
-    int root;
-    uint64_t counts[MOST]; /* of an uneven gather */
-    uint64_t more;         /* of an all-to-all: so many more extents go to member 0 than it expects */
-    bool in_place;
-    char words[WORDS]; /* how the cause must call it */
-};
+enum { RANKS_AT_ONCE = 180 };
 
 /* How deep must checks be to find the difference?  LATER: a message that nobody receives, found at the end, or by
  * whoever waits for another. */
@@ -36,81 +23,63 @@ struct kind {
     void (*call)(int size, struct call *usual, struct call *odd);
 };
 
-static struct call sum_of(enum dtype dtype, uint64_t count)
-{
-    struct call call = {.operation = OPERATION_ALL_REDUCE_SUM, .dtype = dtype, .shape = {1, {count}}};
-
-    (void)snprintf(call.words, WORDS, "all_reduce_sum %s[%d]", dtype_name(dtype), (int)count);
-    return call;
-}
-
-static struct call even_of(int size, int axis)
-{
-    uint64_t extent = 4 * (uint64_t)size;
-    struct call call = {
-        .operation = OPERATION_ALL_GATHER_EVEN, .dtype = DTYPE_F32, .shape = {2, {extent, extent}}, .axis = axis};
-
-    (void)snprintf(call.words, WORDS, "all_gather_even f32[%d,%d] axis %d", (int)extent, (int)extent, axis);
-    return call;
-}
-
 /* B26 */
 static void operations(int size, struct call *usual, struct call *odd)
 {
-    *usual = sum_of(DTYPE_F32, 16);
-    *odd = even_of(size, 0);
+    *usual = call_sum(DTYPE_F32, 16);
+    *odd = call_even(size, 0);
 }
 
 static void types_of_equal_size(int size, struct call *usual, struct call *odd)
 {
     (void)size;
-    *usual = sum_of(DTYPE_F32, 16);
-    *odd = sum_of(DTYPE_I32, 16);
+    *usual = call_sum(DTYPE_F32, 16);
+    *odd = call_sum(DTYPE_I32, 16);
 }
 
 /* Above and below: partial sums of both travel as f32. */
 static void types_with_equal_partial_sums(int size, struct call *usual, struct call *odd)
 {
     (void)size;
-    *usual = sum_of(DTYPE_F32, 24);
-    *odd = sum_of(DTYPE_BF16, 24);
+    *usual = call_sum(DTYPE_F32, 24);
+    *odd = call_sum(DTYPE_BF16, 24);
 }
 
 static void types_of_other_size(int size, struct call *usual, struct call *odd)
 {
     (void)size;
-    *usual = sum_of(DTYPE_F32, 16);
-    *odd = sum_of(DTYPE_F64, 16);
+    *usual = call_sum(DTYPE_F32, 16);
+    *odd = call_sum(DTYPE_F64, 16);
 }
 
 /* B27 */
 static void large_sizes(int size, struct call *usual, struct call *odd)
 {
     (void)size;
-    *usual = sum_of(DTYPE_F32, 40000);
-    *odd = sum_of(DTYPE_F32, 20000);
+    *usual = call_sum(DTYPE_F32, 40000);
+    *odd = call_sum(DTYPE_F32, 20000);
 }
 
 static void small_sizes(int size, struct call *usual, struct call *odd)
 {
     (void)size;
-    *usual = sum_of(DTYPE_F32, 4);
-    *odd = sum_of(DTYPE_F32, 8);
+    *usual = call_sum(DTYPE_F32, 4);
+    *odd = call_sum(DTYPE_F32, 8);
 }
 
 /* One member takes the algorithm for large sums, the others that for small ones. */
 static void sizes_of_two_algorithms(int size, struct call *usual, struct call *odd)
 {
     (void)size;
-    *usual = sum_of(DTYPE_F32, 3);
-    *odd = sum_of(DTYPE_F32, 40000);
+    *usual = call_sum(DTYPE_F32, 3);
+    *odd = call_sum(DTYPE_F32, 40000);
 }
 
 static void shapes_of_equal_size(int size, struct call *usual, struct call *odd)
 {
     (void)size;
-    *usual = sum_of(DTYPE_F32, 8);
-    *odd = sum_of(DTYPE_F32, 8);
+    *usual = call_sum(DTYPE_F32, 8);
+    *odd = call_sum(DTYPE_F32, 8);
     odd->shape = (struct shape){2, {4, 2}};
     (void)snprintf(odd->words, WORDS, "all_reduce_sum f32[4,2]");
 }
@@ -136,7 +105,7 @@ static void counts(int size, struct call *usual, struct call *odd)
 /* B32: what stands beside the axis differs. */
 static void inner_extents(int size, struct call *usual, struct call *odd)
 {
-    *usual = even_of(size, 0);
+    *usual = call_even(size, 0);
     *odd = *usual;
     odd->shape.dim[1]++;
     (void)snprintf(odd->words, WORDS, "all_gather_even f32[%d,%d] axis 0", 4 * size, 4 * size + 1);
@@ -147,8 +116,8 @@ static void axes_of_gathers(int size, struct call *usual, struct call *odd)
 {
     uint64_t extent = 4 * (uint64_t)size;
 
-    *usual = even_of(size, 0);
-    *odd = even_of(size, 1);
+    *usual = call_even(size, 0);
+    *odd = call_even(size, 1);
     usual->shape.dim[1] = odd->shape.dim[0] = 4;
     (void)snprintf(usual->words, WORDS, "all_gather_even f32[%d,4] axis 0", (int)extent);
     (void)snprintf(odd->words, WORDS, "all_gather_even f32[4,%d] axis 1", (int)extent);
@@ -183,48 +152,42 @@ static void counts_of_exchanges(int size, struct call *usual, struct call *odd)
 static void roots(int size, struct call *usual, struct call *odd)
 {
     (void)size;
-    *usual = (struct call){
-        .operation = OPERATION_BROADCAST, .dtype = DTYPE_U8, .shape = {1, {5}}, .words = "broadcast u8[5] root 0"};
-    *odd = *usual;
-    odd->root = 1;
-    (void)snprintf(odd->words, WORDS, "broadcast u8[5] root 1");
+    *usual = call_broadcast(0);
+    *odd = call_broadcast(1);
 }
 
 /* It has what it needs, and sends what nobody expects. */
 static void own_root(int size, struct call *usual, struct call *odd)
 {
-    roots(size, usual, odd);
-    odd->root = size - 1;
-    (void)snprintf(odd->words, WORDS, "broadcast u8[5] root %d", size - 1);
+    *usual = call_broadcast(0);
+    *odd = call_broadcast(size - 1);
 }
 
 static void barriers(int size, struct call *usual, struct call *odd)
 {
     (void)size;
-    *usual = (struct call){.operation = OPERATION_BARRIER, .words = "barrier"};
-    *odd = (struct call){.operation = OPERATION_FAILURE_AGREEMENT, .words = "failure_agreement"};
+    *usual = call_barrier();
+    *odd = call_agreement();
 }
 
 static void barrier_and_sum(int size, struct call *usual, struct call *odd)
 {
     (void)size;
-    *usual = (struct call){.operation = OPERATION_BARRIER, .words = "barrier"};
-    *odd = sum_of(DTYPE_F16, 5);
+    *usual = call_barrier();
+    *odd = call_sum(DTYPE_F16, 5);
 }
 
 static void broadcast_and_gather(int size, struct call *usual, struct call *odd)
 {
-    struct call other;
-
-    roots(size, usual, &other);
-    *odd = even_of(size, 0);
+    *usual = call_broadcast(0);
+    *odd = call_even(size, 0);
 }
 
 /* Not a difference. */
 static void places(int size, struct call *usual, struct call *odd)
 {
     (void)size;
-    *usual = sum_of(DTYPE_F32, 16);
+    *usual = call_sum(DTYPE_F32, 16);
     *odd = *usual;
     odd->in_place = true;
 }
@@ -265,64 +228,6 @@ struct trial {
     struct ranks ranks;
 };
 
-static struct tensor *tensor_with(const struct call *call, uint64_t extent, unsigned char byte)
-{
-    struct shape shape = call->shape;
-    struct tensor *tensor = NULL;
-
-    shape.dim[call->axis] = extent;
-    EXPECT(tensor_create(call->dtype, &shape, &tensor, NULL) == STATUS_OK);
-    memset(tensor->data, byte, tensor->bytes);
-    return tensor;
-}
-
-static bool all_bytes(const struct tensor *tensor, unsigned char byte)
-{
-    for (size_t k = 0; tensor && k < tensor->bytes; k++) {
-        if (tensor->data[k] != byte)
-            return false;
-    }
-    return true;
-}
-
-/* Post it; the tensors hold one byte all over. */
-static enum status post(const struct call *call, struct group *group, struct tensor **send, struct tensor **recv,
-                        struct completion **ret, struct error *err)
-{
-    int size = group_size(group);
-    int me = group_rank(group);
-    uint64_t extent = call->shape.dim[call->axis];
-    uint64_t sent[MOST] = {0};
-    uint64_t expected[MOST];
-
-    *send = *recv = NULL;
-    if (call->operation == OPERATION_BARRIER)
-        return group_barrier(group, ret, err);
-    if (call->operation == OPERATION_FAILURE_AGREEMENT)
-        return group_failure_agreement(group, 1, ret, err);
-    for (int i = 0; i < size; i++)
-        sent[i] = expected[i] = extent / (uint64_t)size;
-    sent[0] += call->more;
-    *recv = tensor_with(call, extent, 0x11);
-    switch (call->operation) {
-    case OPERATION_ALL_REDUCE_SUM:
-        *send = call->in_place ? tensor_retain(*recv) : tensor_with(call, extent, 0x11);
-        return group_all_reduce_sum(group, *send, *recv, ret, err);
-    case OPERATION_ALL_GATHER_EVEN:
-        *send = tensor_with(call, extent / (uint64_t)size, 0x11);
-        return group_all_gather_even(group, *send, *recv, call->axis, ret, err);
-    case OPERATION_ALL_GATHER_UNEVEN:
-        *send = tensor_with(call, call->counts[me], 0x11);
-        return group_all_gather_uneven(group, *send, *recv, call->axis, call->counts, ret, err);
-    case OPERATION_VARIABLE_ALL_TO_ALL:
-        *send = tensor_with(call, extent + call->more, 0x11);
-        return group_variable_all_to_all(group, *send, *recv, call->axis, sent, expected, ret, err);
-    default:
-        memset((*recv)->data, me == call->root ? 0x22 : 0x11, (*recv)->bytes);
-        return group_broadcast(group, *recv, call->root, ret, err);
-    }
-}
-
 /* May a member's operation end well although another's was another?  A broadcast's, with its root's data; and an
  * all-to-all's that takes part in no pair whose counts differ. */
 static bool may_end(const struct trial *trial, int member, const struct tensor *recv)
@@ -345,7 +250,7 @@ static enum status differ_body(struct rank *self)
 
     st = finish(st, &completion, &self->err);
     if (st == STATUS_OK)
-        st = post(call, group, &send, &recv, &completion, &self->err);
+        st = call_post(call, group, &send, &recv, &completion, &self->err);
     st = finish(st, &completion, &self->err);
     trial->wrong[self->rank] = st == STATUS_OK && !may_end(trial, group_rank(group), recv);
     trial->touched[self->rank] = !all_bytes(send, 0x11) || !all_bytes(recv, root ? 0x22 : 0x11);
@@ -536,86 +441,6 @@ START_TEST(without_checks_sizes_are_compared)
 }
 END_TEST
 
-/* Who is called with what, by rank, and the sentence that all of them end with. */
-struct crowd {
-    int size;
-    const char *calls; /* one letter a rank */
-    const char *sentence;
-};
-
-#define SUM "all_reduce_sum f32[4]"
-static const struct crowd crowds[] = {
-    {9, "sssbssssa", "ranks 0, 1, 2, 4, 5, 6, 7: " SUM "; rank 3: barrier; rank 8: failure_agreement"},
-    {12, "sssbsssssbsr", "ranks 3, 9: barrier; rank 11: broadcast u8[5] root 1; the other 9 ranks: " SUM},
-    {16, "ssssssssssbbbbbb", "ranks 10, 11, 12, 13, 14, 15: barrier; the other 10 ranks: " SUM},
-    {16, "bbbbsbbbssssssss", "ranks 0, 1, 2, 3, 5, 6, 7: barrier; the other 9 ranks: " SUM},
-    {9, "bbbbbbbbb", NULL},
-    {16, "0123456789012345",
-     "ranks 0, 10: all_reduce_sum f32[1]; ranks 1, 11: all_reduce_sum f32[2]; ranks 2, 12: all_reduce_sum f32[3]; "
-     "ranks 3, 13: all_reduce_sum f32[4]; ranks 4, 14: all_reduce_sum f32[5]; ranks 5, 15: all_reduce_sum f32[6]; "
-     "4 more ranks with other calls"},
-};
-enum { CROWDS = sizeof crowds / sizeof crowds[0] };
-
-static void call_of(char letter, struct call *ret)
-{
-    struct call usual;
-
-    if (letter == 'b')
-        barriers(2, ret, &usual);
-    else if (letter == 'a')
-        barriers(2, &usual, ret);
-    else if (letter == 'r')
-        roots(2, &usual, ret);
-    else
-        *ret = sum_of(DTYPE_F32, letter == 's' ? 4 : 1 + (uint64_t)(letter - '0'));
-}
-
-static enum status crowd_body(struct rank *self)
-{
-    const struct crowd *crowd = self->context;
-    struct completion *completion = NULL;
-    struct tensor *send = NULL;
-    struct tensor *recv = NULL;
-    struct call call;
-    enum status st;
-
-    call_of(crowd->calls[self->rank], &call);
-    st = post(&call, session_group(self->session, 1), &send, &recv, &completion, &self->err);
-    st = finish(st, &completion, &self->err);
-    tensor_release(send);
-    tensor_release(recv);
-    return st;
-}
-
-START_TEST(all_who_differ_in_a_large_group_are_named)
-{
-    static const enum checks depths[] = {CHECKS_FULL, CHECKS_LIGHT};
-    const struct crowd *crowd = &crowds[_i % CROWDS];
-    int members[MOST] = {0};
-    struct group_spec group = GROUP(1, crowd->size, members);
-    struct ranks ranks = {.size = crowd->size,
-                          .session = {.checks = depths[_i / CROWDS]},
-                          .groups = &group,
-                          .group_count = 1,
-                          .settle = true,
-                          .body = crowd_body,
-                          .context = (void *)(uintptr_t)crowd};
-    char expected[800];
-
-    for (int i = 0; i < crowd->size; i++)
-        members[i] = (i + 5) % crowd->size;
-    ranks_run(&ranks);
-    (void)snprintf(expected, sizeof expected, "group group/1, sequence 0: %s", crowd->sentence ? crowd->sentence : "");
-    if (!crowd->sentence)
-        ranks_check(&ranks);
-    for (int i = 0; i < crowd->size && crowd->sentence; i++) {
-        ck_assert_int_eq(ranks.rank[i].closing, STATUS_MISMATCH);
-        ck_assert_str_eq(ranks.rank[i].err.text, expected);
-    }
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("signatures");
@@ -625,7 +450,6 @@ int main(void)
     tcase_add_loop_test(all, full_checks_find_every_difference_and_touch_nothing, 0, SIZES);
     tcase_add_loop_test(all, light_checks_find_every_difference_of_messages, 0, SIZES);
     tcase_add_loop_test(all, without_checks_sizes_are_compared, 0, SIZES);
-    tcase_add_loop_test(all, all_who_differ_in_a_large_group_are_named, 0, 2 * CROWDS);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
