@@ -18,6 +18,10 @@ enum status device_offer_read(const struct device_ops *ops, const char *why, enu
 /* Are all cores of set within a list as the kernel writes it ("0-7,16-23")? */
 bool device_cores_within(const cpu_set_t *set, size_t bytes, const char *list);
 
+/* What may be behind a process that sees no device, to be put behind that sentence; "" when nothing is known.  The
+ * values of CUDA_VISIBLE_DEVICES, SLURM_STEP_ID and SLURM_STEP_GPUS, NULL: not set. */
+void device_hint(const char *visible, const char *slurm_step, const char *slurm_gpus, char *text, size_t text_bytes);
+
 /* Every rank hands in its offer and gets the decision with its own device.  Collective over the transport's world,
  * before a session is made of it; blocks until deadline_ns at most.  Rank 0 collects and decides.
  * STATUS_TIMEOUT  names the ranks that have not come (rank 0) or says that rank 0 has not answered

@@ -118,15 +118,29 @@ static enum status describe_all(const struct device_ops *ops, struct device_offe
 }
 
 /* CUDA says only that it sees no device. */
-static void explain(struct device_offer *offer, const char *problem)
+void device_hint(const char *visible, const char *slurm_step, const char *slurm_gpus, char *text, size_t text_bytes)
 {
     const char *bad = NULL;
+    bool hidden = device_visible_count(visible, &bad) == 0;
 
-    if (device_visible_count(getenv("CUDA_VISIBLE_DEVICES"), &bad) == 0 && bad)
-        (void)snprintf(offer->why, sizeof offer->why, "%.800s; its entry \"%.*s\" is no index, UUID or MIG id", problem,
-                       (int)strcspn(bad, ","), bad);
-    else
-        (void)snprintf(offer->why, sizeof offer->why, "%.900s", problem);
+    text[0] = '\0';
+    if (hidden && bad)
+        (void)snprintf(text, text_bytes, "; its entry \"%.*s\" is no index, UUID or MIG id", (int)strcspn(bad, ","),
+                       bad);
+    else if (slurm_step && !slurm_gpus)
+        (void)snprintf(text, text_bytes,
+                       "; Slurm gave this step no GPU (SLURM_STEP_GPUS is not set): ask for one a rank, "
+                       "srun --gpus-per-task=1");
+    else if (slurm_step)
+        (void)snprintf(text, text_bytes, "; Slurm gave this step the GPUs %.100s", slurm_gpus);
+}
+
+static void explain(struct device_offer *offer, const char *problem)
+{
+    char hint[256];
+
+    device_hint(getenv("CUDA_VISIBLE_DEVICES"), getenv("SLURM_STEP_ID"), getenv("SLURM_STEP_GPUS"), hint, sizeof hint);
+    (void)snprintf(offer->why, sizeof offer->why, "%.700s%s", problem, hint);
 }
 
 enum status device_offer_read(const struct device_ops *ops, const char *why, enum device_wish wish, const char *word,

@@ -336,6 +336,32 @@ START_TEST(cores_are_found_in_the_kernels_lists)
 }
 END_TEST
 
+static const struct hint_case {
+    const char *visible;
+    const char *step;
+    const char *gpus;
+    const char *expected;
+} hints[] = {
+    {NULL, NULL, NULL, ""},
+    {"", NULL, NULL, ""},
+    {"x,0", NULL, NULL, "; its entry \"x\" is no index, UUID or MIG id"},
+    {"x", "0", NULL, "; its entry \"x\" is no index, UUID or MIG id"},
+    {NULL, "0", NULL,
+     "; Slurm gave this step no GPU (SLURM_STEP_GPUS is not set): ask for one a rank, srun "
+     "--gpus-per-task=1"},
+    {"0,1", "3", "0,1", "; Slurm gave this step the GPUs 0,1"},
+    {NULL, NULL, "0,1", ""},
+};
+
+START_TEST(who_sees_no_device_hears_what_may_be_behind_it)
+{
+    char text[256];
+
+    device_hint(hints[_i].visible, hints[_i].step, hints[_i].gpus, text, sizeof text);
+    ck_assert_str_eq(text, hints[_i].expected);
+}
+END_TEST
+
 START_TEST(a_rank_without_devices_says_why)
 {
     struct device_offer offer;
@@ -370,6 +396,7 @@ int main(void)
     tcase_add_test(tests, texts_from_the_wire_end_wherever_their_nul_went);
     tcase_add_loop_test(tests, cores_are_found_in_the_kernels_lists, 0, COUNT(cores));
     tcase_add_test(tests, a_rank_without_devices_says_why);
+    tcase_add_loop_test(tests, who_sees_no_device_hears_what_may_be_behind_it, 0, COUNT(hints));
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
