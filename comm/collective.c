@@ -194,6 +194,7 @@ static enum status open_receive(struct collective *work, int member, const struc
     receive->device = collective_device(work);
     receive->payload = (detached || receive->device) && target && !work->folded ? target : take(work, part->bytes);
     receive->headroom = receive->payload != target;
+    receive->in_place = receive->payload != target;
     if (!receive->payload)
         return error_set(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
     work->receive_count++;

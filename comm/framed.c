@@ -360,6 +360,36 @@ static enum status refuse_device(struct framed_receive *receive, struct session 
     return framed_device_refuse(receive, session, message, ahead, ahead_bytes, err);
 }
 
+/* Is the whole payload in this message, and can it be read where it is? */
+static bool borrow(struct framed_receive *receive, struct session *session, struct message *message)
+{
+    size_t header = receive->detached ? 0 : frame_bytes(&receive->frame);
+    unsigned char *bytes = NULL;
+
+    if (!receive->in_place || !session->ops->lend || receive->scratch || (receive->detached && !receive->headed) ||
+        receive->frame.payload_bytes != receive->payload_bytes)
+        return false;
+    bytes = session->ops->lend(session->transport, message);
+    if (!bytes)
+        return false;
+    receive->lent = message;
+    receive->lender = session;
+    receive->room = receive->payload;
+    receive->payload = bytes + header;
+    return true;
+}
+
+/* After a failure the transport may be gone, and the message with it. */
+static void give_back(struct framed_receive *receive)
+{
+    if (!receive->lent)
+        return;
+    if (!receive->lender->failed)
+        receive->lender->ops->give_back(receive->lender->transport, receive->lent);
+    receive->lent = NULL;
+    receive->payload = receive->room;
+}
+
 static enum status catch_message(struct framed_receive *receive, struct session *session, bool *ret, struct error *err)
 {
     struct message *message = NULL;
@@ -375,7 +405,7 @@ static enum status catch_message(struct framed_receive *receive, struct session 
     if (session->ops->device && (ahead = session->ops->device->ahead(message, &ahead_bytes)))
         return refuse_device(receive, session, message, ahead, ahead_bytes, err);
     st = place(receive, session, &bytes, err);
-    if (st != STATUS_OK)
+    if (st != STATUS_OK || borrow(receive, session, message))
         return st;
     return session->ops->receive(session->transport, message, bytes, receive->message_bytes, &receive->work, err);
 }
@@ -490,8 +520,9 @@ enum status framed_host_receive_step(struct framed_receive *receive, struct sess
             if (st != STATUS_OK || !came || receive->other)
                 return st;
         }
-        st = session->ops->test(session->transport, receive->work, &ended, err);
-        if (st != STATUS_OK || !ended)
+        if (receive->work)
+            st = session->ops->test(session->transport, receive->work, &ended, err);
+        if (st != STATUS_OK || (!ended && !receive->lent))
             return st;
         receive->work = NULL;
         session->counters.bytes_received += receive->message_bytes;
@@ -505,7 +536,7 @@ enum status framed_host_receive_step(struct framed_receive *receive, struct sess
             continue;
         }
         receive->headed = false;
-        if (!receive->detached)
+        if (!receive->detached && !receive->lent)
             memcpy(receive->payload + receive->done_bytes - frame_bytes(&receive->frame), receive->saved,
                    frame_bytes(&receive->frame));
         receive->done_bytes += receive->frame.payload_bytes;
@@ -537,6 +568,7 @@ bool framed_receive_let_go(struct framed_receive *receive, struct session *sessi
 
 void framed_receive_done(struct framed_receive *receive)
 {
+    give_back(receive);
     free(receive->scratch);
     free(receive->refusal);
     receive->scratch = NULL;

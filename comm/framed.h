@@ -57,6 +57,7 @@ struct framed_receive {
     unsigned char *payload;
     size_t payload_bytes;
     unsigned char *target;   /* the caller's own note: where the payload belongs */
+    bool in_place;           /* payload may become where the transport has it, until framed_receive_done */
     const struct lane *lane; /* for its name */
     struct memory *device;   /* as of a send */
     bool headroom;
@@ -64,7 +65,10 @@ struct framed_receive {
     /* Inside. */
     struct framed_memory *way;
     struct work *work;
-    bool device_work;       /* work is a device message's */
+    bool device_work;     /* work is a device message's */
+    struct message *lent; /* in place: the payload's */
+    struct session *lender;
+    unsigned char *room;    /* the payload before */
     unsigned char *scratch; /* a message of another size */
     size_t message_bytes;
     size_t done_bytes;

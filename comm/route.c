@@ -343,6 +343,7 @@ static struct transfer *create_transfer(struct route *route, const struct work_k
     memset(transfer, 0, offsetof(struct transfer, shapes)); /* the rest is written before it is read, but for these */
     transfer->receive.work = NULL;
     transfer->receive.device_work = false;
+    transfer->receive.lent = NULL;
     transfer->receive.scratch = NULL;
     transfer->receive.refusal = NULL;
     transfer->receive.way = NULL;

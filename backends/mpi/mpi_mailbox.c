@@ -330,9 +330,12 @@ enum status mailbox_match(struct mailbox *mailbox, int peer, uint32_t tag, struc
     return STATUS_OK;
 }
 
-void mailbox_take(struct mailbox *mailbox, int peer, struct mailbox_slot *slot, void *bytes)
+unsigned char *mailbox_bytes(const struct mailbox *mailbox, int peer, const struct mailbox_slot *slot)
 {
-    if (slot->bytes)
-        memcpy(bytes, mailbox->boxes[peer]->room[slot->unit], slot->bytes);
+    return mailbox->boxes[peer]->room[slot->unit];
+}
+
+void mailbox_return(struct mailbox_slot *slot)
+{
     atomic_store_explicit(&slot->state, SLOT_FREE, memory_order_release);
 }

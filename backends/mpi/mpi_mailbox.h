@@ -33,12 +33,13 @@ bool mailbox_hears(const struct mailbox *mailbox, int peer);
 /* Copy a message for (peer, tag) in; then send its envelope.  False: no room. */
 bool mailbox_put(struct mailbox *mailbox, int peer, uint32_t tag, const void *bytes, size_t count);
 
-/* An envelope of (peer, tag) has come: the oldest message that belongs to it (lent until taken), and its size.
+/* An envelope of (peer, tag) has come: the oldest message that belongs to it (lent until returned), and its size.
  * STATUS_CORRUPT: there is none. */
 enum status mailbox_match(struct mailbox *mailbox, int peer, uint32_t tag, struct mailbox_slot **ret, size_t *ret_bytes,
                           struct error *err);
 
-/* Copy a matched message out; its room is its sender's again. */
-void mailbox_take(struct mailbox *mailbox, int peer, struct mailbox_slot *slot, void *bytes);
+/* Where a matched message lies, until it is returned: then its room is its sender's again. */
+unsigned char *mailbox_bytes(const struct mailbox *mailbox, int peer, const struct mailbox_slot *slot);
+void mailbox_return(struct mailbox_slot *slot);
 
 #endif

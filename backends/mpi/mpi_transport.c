@@ -3,6 +3,7 @@
  * A receive is posted only after MPI_Improbe has told its size, into memory of exactly that size: a receive smaller
  * than its message damages the heap in some MPIs before the truncation error comes. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "backends/mpi/mpi_errors.h"
 #include "backends/mpi/mpi_private.h"
@@ -159,7 +160,8 @@ static enum status mpi_receive(struct transport *transport, struct message *mess
     if (!work)
         return error_set(err, STATUS_NOMEM, "receiving %zu bytes", count);
     if (matched.slot) {
-        mailbox_take(transport->mailbox, matched.peer, matched.slot, bytes);
+        memcpy(bytes, mailbox_bytes(transport->mailbox, matched.peer, matched.slot), count);
+        mailbox_return(matched.slot);
         *ret = work;
         return STATUS_OK;
     }
@@ -170,6 +172,18 @@ static enum status mpi_receive(struct transport *transport, struct message *mess
     }
     *ret = work;
     return STATUS_OK;
+}
+
+static unsigned char *mpi_lend(struct transport *transport, struct message *message)
+{
+    return message->slot ? mailbox_bytes(transport->mailbox, message->peer, message->slot) : NULL;
+}
+
+static void mpi_give_back(struct transport *transport, struct message *message)
+{
+    (void)transport;
+    mailbox_return(message->slot);
+    free(message);
 }
 
 static enum status mpi_test(struct transport *transport, struct work *work, bool *ret, struct error *err)
@@ -203,6 +217,8 @@ const struct transport_ops mpi_transport_ops = {
     .send = mpi_send,
     .probe = mpi_probe,
     .receive = mpi_receive,
+    .lend = mpi_lend,
+    .give_back = mpi_give_back,
     .test = mpi_test,
     .control_send = mpi_control_send,
     .control_receive = mpi_control_receive,

@@ -50,6 +50,74 @@ START_TEST(sums_are_right_at_every_size)
 }
 END_TEST
 
+/* What one member has for another, in row o at k. */
+static unsigned char byte_of(int from, int to, uint64_t o, uint64_t k)
+{
+    return (unsigned char)((uint64_t)from * 101 + (uint64_t)to * 57 + o * 13 + (o >> 8) + k * 5);
+}
+
+static bool all_right(const struct tensor *tensor, const uint64_t *counts, int to, bool write)
+{
+    uint64_t rows = tensor->shape.dim[0];
+    uint64_t extent = tensor->shape.dim[1];
+    bool right = true;
+    uint64_t start = 0;
+
+    for (int i = 0; i < size; i++) {
+        for (uint64_t o = 0; o < rows; o++) {
+            for (uint64_t k = 0; k < counts[i]; k++) {
+                unsigned char *at = &tensor->data[o * extent + start + k];
+
+                if (write)
+                    *at = byte_of(to, i, o, k);
+                else
+                    right = right && *at == byte_of(i, to, o, k);
+            }
+        }
+        start += counts[i];
+    }
+    return right;
+}
+
+/* Columns of a matrix, several times what travels at once; some members have none. */
+START_TEST(columns_arrive_in_pieces)
+{
+    struct group *group = session_group(session, 1);
+    int self = group_rank(group);
+    uint64_t rows = 40009;
+    uint64_t to[64];
+    uint64_t from[64];
+    uint64_t out = 0;
+    uint64_t in = 0;
+    struct tensor *send = NULL;
+    struct tensor *recv = NULL;
+    struct completion *completion = NULL;
+    struct error err = {0};
+    bool right = false;
+    enum status st;
+
+    for (int i = 0; i < size; i++) {
+        out += to[i] = (uint64_t)((self + i) % 3 * 11);
+        in += from[i] = (uint64_t)((i + self) % 3 * 11);
+    }
+    st = tensor_create(DTYPE_U8, &(struct shape){2, {rows, out}}, &send, &err);
+    if (st == STATUS_OK)
+        st = tensor_create(DTYPE_U8, &(struct shape){2, {rows, in}}, &recv, &err);
+    if (st == STATUS_OK) {
+        (void)all_right(send, to, self, true);
+        st = group_variable_all_to_all(group, send, recv, 1, to, from, &completion, &err);
+    }
+    if (st == STATUS_OK)
+        st = finish(completion, &err);
+    if (st == STATUS_OK)
+        right = all_right(recv, from, self, false);
+    tensor_release(send);
+    tensor_release(recv);
+    ck_assert_msg(st == STATUS_OK, "%s", err.text);
+    ck_assert(right);
+}
+END_TEST
+
 /* Members stand in reverse rank order; member i gives i rows. */
 START_TEST(gathers_follow_member_order_and_take_zero_rows)
 {
@@ -204,6 +272,7 @@ int main(void)
         st = world_build(&world, routes, world.size > 1 ? 3 : 0, &err);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, sums_are_right_at_every_size);
+    tcase_add_test(tests, columns_arrive_in_pieces);
     tcase_add_test(tests, gathers_follow_member_order_and_take_zero_rows);
     tcase_add_test(tests, a_route_carries_bundles_of_every_size);
     tcase_add_test(tests, both_neighbours_may_send_first_whatever_the_size);
