@@ -63,7 +63,7 @@ static bool all_right(const struct tensor *tensor, const uint64_t *counts, int t
     bool right = true;
     uint64_t start = 0;
 
-    for (int i = 0; i < size; i++) {
+    for (int i = 0; i < world.size; i++) {
         for (uint64_t o = 0; o < rows; o++) {
             for (uint64_t k = 0; k < counts[i]; k++) {
                 unsigned char *at = &tensor->data[o * extent + start + k];
@@ -82,11 +82,11 @@ static bool all_right(const struct tensor *tensor, const uint64_t *counts, int t
 /* Columns of a matrix, several times what travels at once; some members have none. */
 START_TEST(columns_arrive_in_pieces)
 {
-    struct group *group = session_group(session, 1);
+    struct group *group = session_group(world.session, 1);
     int self = group_rank(group);
     uint64_t rows = 40009;
-    uint64_t to[64];
-    uint64_t from[64];
+    uint64_t to[64] = {0};
+    uint64_t from[64] = {0};
     uint64_t out = 0;
     uint64_t in = 0;
     struct tensor *send = NULL;
@@ -96,7 +96,7 @@ START_TEST(columns_arrive_in_pieces)
     bool right = false;
     enum status st;
 
-    for (int i = 0; i < size; i++) {
+    for (int i = 0; i < world.size; i++) {
         out += to[i] = (uint64_t)((self + i) % 3 * 11);
         in += from[i] = (uint64_t)((i + self) % 3 * 11);
     }

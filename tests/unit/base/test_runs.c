@@ -1,8 +1,9 @@
-/* Strided copies of every short length, against a loop over bytes. */
+/* Strided copies, and those past the cache, of every short length, against a loop over bytes. */
 #include <check.h>
 #include <string.h>
 
 #include "base/runs.h"
+#include "base/stream.h"
 
 enum { MOST = 700, ROWS = 5, GAP = 3, ROOM = ROWS * (MOST + GAP) + 2 };
 
@@ -40,6 +41,23 @@ START_TEST(runs_of_every_length_are_copied_and_nothing_else)
 }
 END_TEST
 
+START_TEST(streams_of_every_length_are_copied_and_nothing_else)
+{
+    static _Alignas(64) unsigned char out[ROOM];
+
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (unsigned char)(i * 7 + (i >> 8) * 5 + 1);
+    for (size_t bytes = 0; bytes <= MOST; bytes++) {
+        memset(out, 0xee, sizeof out);
+        memset(expected, 0xee, sizeof expected);
+        for (size_t i = 0; i < bytes; i++)
+            expected[16 + i] = from[3 + i];
+        stream_copy(out + 16, from + 3, bytes);
+        ck_assert_msg(!memcmp(out, expected, sizeof out), "%zu bytes", bytes);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("runs");
@@ -48,6 +66,7 @@ int main(void)
     int failed;
 
     tcase_add_test(all, runs_of_every_length_are_copied_and_nothing_else);
+    tcase_add_test(all, streams_of_every_length_are_copied_and_nothing_else);
     suite_add_tcase(suite, all);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
