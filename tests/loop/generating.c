@@ -12,9 +12,14 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "comm/device.h"
 #include "runtime/plan.h"
+#include "runtime/shuttle.h"
 #include "runtime/weights.h"
+#include "tests/loop/late_memory.h"
 #include "topology/topology.h"
+
+enum { LATE_US = 100 }; /* the longest that the device holds back a piece of work */
 
 static enum status note(void *context, const struct result *result, struct error *err)
 {
@@ -42,8 +47,26 @@ struct rank_objects {
     struct compute *compute;
     struct weights *weights;
     struct prompts prompts;
+    struct device device; /* its memory NULL: none */
+    struct shuttle *shuttle;
     struct generation *generation;
 };
+
+/* A device whose executors share its one queue. */
+static enum status fork_queue(struct device *device, struct memory **ret, struct error *err)
+{
+    (void)err;
+    *ret = device->memory;
+    return STATUS_OK;
+}
+
+static void join_queue(struct device *device, struct memory *memory)
+{
+    (void)device;
+    (void)memory;
+}
+
+static const struct device_ops late_device_ops = {.name = "late", .fork = fork_queue, .join = join_queue};
 
 static void move(void *session)
 {
@@ -59,7 +82,9 @@ static enum status open_rank(struct outcome *o, struct rank_objects *r)
         .checks = CHECKS_FULL,
         .faults = job->faults,
         .fault_count = job->fault_count,
+        .memory = r->device.memory,
     };
+    const struct transport_ops *ops = job->device ? job->device : &loopback_ops;
     const struct manifest manifest = {.why = ""};
     enum status st = checkpoint_open(MODEL, &r->checkpoint, &o->err);
 
@@ -68,7 +93,7 @@ static enum status open_rank(struct outcome *o, struct rank_objects *r)
     if (st == STATUS_OK)
         st = loopback_join(job->world, o->rank, &r->transport, &o->err);
     if (st == STATUS_OK)
-        st = session_create(&loopback_ops, r->transport, &options, &r->session, &o->err);
+        st = session_create(ops, r->transport, &options, &r->session, &o->err);
     if (st == STATUS_OK)
         st = session_consensus(r->session, &manifest, &o->err);
     if (st == STATUS_OK)
@@ -118,6 +143,7 @@ static enum status generate_rank(struct outcome *o, struct rank_objects *r)
         .plan = r->plan,
         .rank = &r->rank,
         .session = r->session,
+        .shuttle = r->shuttle,
         .weights = r->weights,
         .ops = compute_of(o->job),
         .compute = r->compute,
@@ -146,7 +172,11 @@ static void *run_rank(void *context)
     struct outcome *o = context;
     struct rank_objects r = {0};
 
+    if (o->job->device)
+        r.device.memory = late_memory_create(o->rank, LATE_US);
     o->st = open_rank(o, &r);
+    if (o->st == STATUS_OK && r.device.memory)
+        o->st = shuttle_create(r.session, &late_device_ops, &r.device, &r.shuttle, &o->err);
     if (o->st == STATUS_OK)
         o->st = load_rank(o, &r);
     if (o->st == STATUS_OK)
@@ -154,6 +184,7 @@ static void *run_rank(void *context)
     o->generated = r.generation != NULL;
     if (o->st != STATUS_OK && r.session)
         session_fail(r.session, o->st, o->err.text);
+    shuttle_destroy(r.shuttle);
     if (r.session) {
         o->operations = session_counters(r.session).operations;
         enum status st = session_close(r.session, o->st == STATUS_OK, &o->err);
@@ -161,6 +192,9 @@ static void *run_rank(void *context)
         o->st = o->st == STATUS_OK ? st : o->st;
     }
     generation_destroy(r.generation);
+    if (r.device.memory)
+        o->blocks = late_memory_blocks(r.device.memory);
+    late_memory_destroy(r.device.memory);
     weights_unload(r.weights);
     if (r.compute)
         compute_of(o->job)->close(r.compute);

@@ -22,14 +22,16 @@ struct outcome {
     struct epoch last[2]; /* newest first, what the rank knows of them */
     struct generate_stats stats;
     uint64_t operations; /* comm's count */
+    int blocks;          /* of the device's memory, when all is over */
 };
 
 /* One run.  Zeros are defaults. */
 struct generating {
-    const char *mesh;              /* "pipeline: 2" */
-    uint32_t microbatch;           /* 0: auto */
-    uint32_t chunk;                /* 0: 5 */
-    const struct compute_ops *ops; /* NULL: the CPU's */
+    const char *mesh;                   /* "pipeline: 2" */
+    uint32_t microbatch;                /* 0: auto */
+    uint32_t chunk;                     /* 0: 5 */
+    const struct compute_ops *ops;      /* NULL: the CPU's */
+    const struct transport_ops *device; /* tensors travel in a device's memory over this; NULL: in the host's */
     const struct fault *faults;
     int fault_count;
     uint64_t timeout_ns;
