@@ -1,6 +1,6 @@
 """The plugin finds every symbol it needs in the stand-in, and the stand-in in front of the real libraries.
 
-usage: symbols.py PLUGIN      with the stand-in's folder first on LD_LIBRARY_PATH
+usage: symbols.py PLUGIN FOLDER      with FOLDER, the stand-in's, on LD_LIBRARY_PATH
 """
 import ctypes
 import os
@@ -8,7 +8,7 @@ import sys
 
 
 def main():
-    folder = os.path.realpath(os.environ['LD_LIBRARY_PATH'].split(':')[0])
+    folder = os.path.realpath(sys.argv[2])
     ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW)
     with open('/proc/self/maps', encoding='utf-8') as maps:
         mapped = {line.split()[5] for line in maps if len(line.split()) > 5}
