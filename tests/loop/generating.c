@@ -52,22 +52,6 @@ struct rank_objects {
     struct generation *generation;
 };
 
-/* A device whose executors share its one queue. */
-static enum status fork_queue(struct device *device, struct memory **ret, struct error *err)
-{
-    (void)err;
-    *ret = device->memory;
-    return STATUS_OK;
-}
-
-static void join_queue(struct device *device, struct memory *memory)
-{
-    (void)device;
-    (void)memory;
-}
-
-static const struct device_ops late_device_ops = {.name = "late", .fork = fork_queue, .join = join_queue};
-
 static void move(void *session)
 {
     session_progress(session);

@@ -452,6 +452,21 @@ int late_memory_blocks(struct memory *memory)
     return count;
 }
 
+static enum status fork_queue(struct device *device, struct memory **ret, struct error *err)
+{
+    (void)err;
+    *ret = device->memory;
+    return STATUS_OK;
+}
+
+static void join_queue(struct device *device, struct memory *memory)
+{
+    (void)device;
+    (void)memory;
+}
+
+const struct device_ops late_device_ops = {.name = "late", .fork = fork_queue, .join = join_queue};
+
 static void move(struct memory *memory, void *to, const void *from, size_t bytes)
 {
     enum status st = memory_copy(memory, to, from, bytes, NULL);

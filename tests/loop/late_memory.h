@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "base/tensor.h"
+#include "comm/device.h"
 
 /* "late:0" (returns).  late_us: the longest that an operation is held back. */
 struct memory *late_memory_create(int number, unsigned late_us);
@@ -23,6 +24,9 @@ void late_memory_break(struct memory *memory);
 bool late_memory_idle(struct memory *memory);
 /* Blocks that have been allocated and not been released (what is queued counts as done). */
 int late_memory_blocks(struct memory *memory);
+
+/* Of a device whose executors share the one queue of its memory: fork and join alone. */
+extern const struct device_ops late_device_ops;
 
 /* The whole capacity of a tensor, to and from the host, wherever it lies: waits for the queue. */
 void tensor_put(struct tensor *tensor, const void *bytes);

@@ -49,7 +49,8 @@ static const struct {
 } devices[] = {{"pipeline: 3", &loopback_ops},
                {"pipeline: 3", &loopback_device_ops},
                {"tensor: 3", &loopback_ops},
-               {"tensor: 3", &loopback_device_ops}};
+               {"tensor: 3", &loopback_device_ops},
+               {"data: 2, pipeline: 2, tensor: 2", &loopback_device_ops}};
 
 START_TEST(tensors_that_travel_in_a_devices_memory_change_no_token)
 {
