@@ -15,6 +15,9 @@
 enum { LOOKS = 6, LOOKED_AT = 256 };
 
 #define LOOK_NS (100 * NS_PER_MS)
+/* The starter takes a second until it ends the others of a rank that has gone, so a rank of another host that was alive
+ * shortly before this keeper was told to end has not begun that: it is ended too, by whoever ended this one. */
+#define SILENT_NS (600 * NS_PER_MS)
 /* Clocks of two hosts may differ by this; an older file is of an earlier run under the same id. */
 #define SKEW_NS (60 * NS_PER_S)
 
@@ -32,7 +35,8 @@ struct candidate {
     uint64_t seen_unix_ns; /* its last sign of life */
 };
 
-static bool unmarked(const struct keeper *keeper, int rank, const char *host, struct candidate *ret)
+static bool unmarked(const struct keeper *keeper, int rank, const char *host, uint64_t told_unix_ns,
+                     struct candidate *ret)
 {
     struct recorder_sign sign;
     struct process process;
@@ -42,14 +46,14 @@ static bool unmarked(const struct keeper *keeper, int rank, const char *host, st
     *ret = (struct candidate){.gone = {.rank = rank}, .seen_unix_ns = sign.started_unix_ns + sign.written_ns};
     (void)snprintf(ret->gone.host, sizeof ret->gone.host, "%s", sign.host);
     if (strncmp(sign.host, host, sizeof sign.host - 1) != 0)
-        return sign.started_unix_ns + SKEW_NS > keeper->begun_unix_ns;
+        return sign.started_unix_ns + SKEW_NS > keeper->begun_unix_ns && ret->seen_unix_ns + SILENT_NS <= told_unix_ns;
     ret->gone.certain = !process_read(sign.pid, &process) || process.state == 'Z';
     return ret->gone.certain && sign.started_unix_ns > keeper->begun_unix_ns;
 }
 
 /* The one that fell silent first: where one has gone its starter's daemon may have killed its neighbours, too fast for
  * their keepers.  In a large job only those behind this rank are looked at, so that each is by many. */
-static bool find(const struct keeper *keeper, const char *host, struct gone *ret)
+static bool find(const struct keeper *keeper, const char *host, uint64_t told_unix_ns, struct gone *ret)
 {
     int first = keeper->size > LOOKED_AT ? keeper->rank : 0;
     int count = keeper->size > LOOKED_AT ? LOOKED_AT : keeper->size;
@@ -59,7 +63,8 @@ static bool find(const struct keeper *keeper, const char *host, struct gone *ret
         int rank = (int)(((int64_t)first + i) % keeper->size);
         struct candidate candidate;
 
-        if (rank == keeper->rank || !unmarked(keeper, rank, host, &candidate) || candidate.seen_unix_ns >= earliest_ns)
+        if (rank == keeper->rank || !unmarked(keeper, rank, host, told_unix_ns, &candidate) ||
+            candidate.seen_unix_ns >= earliest_ns)
             continue;
         earliest_ns = candidate.seen_unix_ns;
         *ret = candidate.gone;
@@ -76,12 +81,14 @@ static bool let_it_speak(void)
 
 bool gone_find(const struct keeper *keeper, const char *host, struct gone *ret)
 {
+    uint64_t told_unix_ns = clock_unix_ns();
+
     if (!keeper->run_dir[0])
         return false;
     for (int look = 0; look < LOOKS; look++) {
         if (cause_is_known(keeper->run_dir))
             return let_it_speak();
-        if (!find(keeper, host, ret))
+        if (!find(keeper, host, told_unix_ns, ret))
             return false;
         if (ret->certain && look) /* a keeper that lives has marked it since the last look */
             return true;
