@@ -81,11 +81,21 @@ static bool any_own_end(const struct patient *patients, int size)
     return own;
 }
 
-/* A silent rank was perhaps stopped inside a wait that is long over; what a dead one waited for explains nothing. */
-static int waits_for(const struct patient *patient, int size, bool own_end)
+/* Has any rank's end been seen? Then one that has gone unseen went by itself, and not with all the others. */
+static bool any_end(const struct patient *patients, int size)
 {
-    bool counts = patient->life == LIFE_RUNNING || patient->life == LIFE_FAILED || patient->life == LIFE_GONE ||
-                  (own_end && asked_to_stop(patient));
+    bool end = false;
+
+    for (int i = 0; i < size; i++)
+        end = end || patients[i].life == LIFE_FAILED || patients[i].life == LIFE_KILLED;
+    return end;
+}
+
+/* A silent rank was perhaps stopped inside a wait that is long over; what a dead one waited for explains nothing. */
+static int waits_for(const struct patient *patient, int size, bool own_end, bool end)
+{
+    bool counts = patient->life == LIFE_RUNNING || patient->life == LIFE_FAILED ||
+                  (patient->life == LIFE_GONE && !end) || (own_end && asked_to_stop(patient));
 
     if (!counts || !patient->wait.waiting || patient->wait.peer >= size || patient->wait.peer == patient->rank)
         return -1;
@@ -165,23 +175,28 @@ static enum verdict judge(const struct diagnosis *diagnosis, const struct patien
     return of[LIFE_GONE] || of[LIFE_SILENT] ? VERDICT_GONE : VERDICT_UNKNOWN;
 }
 
-enum status diagnosis_create(const struct patient *patients, int size, bool moving, struct diagnosis **ret,
+enum status diagnosis_create(const struct patient *patients, int size, int culprit, bool moving, struct diagnosis **ret,
                              struct error *err)
 {
     struct diagnosis *diagnosis = allocate(size);
     bool own_end = any_own_end(patients, size);
+    bool end = any_end(patients, size);
 
     if (!diagnosis)
         return error_set(err, STATUS_NOMEM, "the diagnosis of %d ranks", size);
     for (int rank = 0; rank < size; rank++) {
         diagnosis->of_life[patients[rank].life]++;
-        diagnosis->next[rank] = waits_for(&patients[rank], size, own_end);
+        diagnosis->next[rank] = rank == culprit ? -1 : waits_for(&patients[rank], size, own_end, end);
         diagnosis->end[rank] = UNMET;
         diagnosis->cycle[rank] = -1;
     }
     for (int rank = 0; rank < size; rank++)
         follow(diagnosis, rank);
     count_waiters(diagnosis);
+    for (int rank = 0; rank < size && !own_end; rank++) {
+        if (asked_to_stop(&patients[rank]))
+            diagnosis->outside = patients[rank].end_signal;
+    }
     diagnosis->verdict = judge(diagnosis, patients, moving);
     *ret = diagnosis;
     return STATUS_OK;

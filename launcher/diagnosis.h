@@ -54,12 +54,14 @@ struct diagnosis {
     int *cycle;   /* [size]: number of the cycle that this rank belongs to; -1: none */
     int cycle_count;
     int suspect; /* the end that most ranks wait for, the lowest of equals; -1: nobody waits */
+    int outside; /* the signal of one who asks to stop, when it ended the job and no rank failed by itself; 0: none */
     int of_life[LIFE_COUNT];
 };
 
-/* patients [size], in rank order.  Waits of ranks that are silent, dead or unknown lead nowhere: a chain ends there.
- * moving: some rank gave a sign of life just now.  STATUS_NOMEM. */
-enum status diagnosis_create(const struct patient *patients, int size, bool moving, struct diagnosis **ret,
+/* patients [size], in rank order.  Waits of ranks that are silent, dead or unknown, or of the culprit that a cause
+ * names
+ * (-1: none), lead nowhere: a chain ends there.  moving: some rank gave a sign of life just now.  STATUS_NOMEM. */
+enum status diagnosis_create(const struct patient *patients, int size, int culprit, bool moving, struct diagnosis **ret,
                              struct error *err);
 void diagnosis_destroy(struct diagnosis *diagnosis);
 

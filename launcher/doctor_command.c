@@ -27,7 +27,8 @@ static enum status examine(const struct doctor_options *options, struct casefile
         casefile_look(casefile, here.host);
     }
     if (st == STATUS_OK)
-        st = diagnosis_create(casefile->patients, casefile->size, casefile->moving, &page.diagnosis, err);
+        st = diagnosis_create(casefile->patients, casefile->size, casefile->cause.known ? casefile->cause.rank : -1,
+                              casefile->moving, &page.diagnosis, err);
     if (st == STATUS_OK)
         st = options->json ? doctor_page_json(&page, &out, err) : doctor_page_text(&page, &out, err);
     if (st == STATUS_OK)

@@ -129,12 +129,18 @@ static void add_counts(const struct doctor_page *page, struct text *out)
     text_add(out, "\n");
 }
 
+/* Ranks come to MPI's start, and nothing has failed there. */
+static bool starts(const struct casefile *casefile)
+{
+    return casefile->starting && !casefile->cause.known;
+}
+
 static void add_verdict(const struct doctor_page *page, struct text *out)
 {
     const struct known_cause *cause = &page->casefile->cause;
 
     text_add(out, "verdict    ");
-    if (page->casefile->starting) {
+    if (starts(page->casefile)) {
         text_add(out, "starting: not all ranks have come to MPI's start\n");
         return;
     }
@@ -149,6 +155,8 @@ static void add_verdict(const struct doctor_page *page, struct text *out)
     } else if (page->diagnosis->verdict == VERDICT_GONE) {
         text_add(out, ": no rank gives a sign of life, and %s",
                  cause->damaged ? "the cause that was written cannot be read" : "none has said why");
+    } else if (page->diagnosis->outside && !cause->damaged) {
+        text_add(out, ": ended from outside, by SIG%s; no rank failed", signal_word(page->diagnosis->outside));
     } else if (page->diagnosis->verdict == VERDICT_FAILED) {
         text_add(out, cause->damaged ? ": the cause that was written cannot be read" : ": no cause was written");
     }
@@ -196,7 +204,11 @@ static void add_call(const struct casefile *casefile, struct text *out)
         if (!casefile->came[i] && shown++ < SHOWN_RANKS)
             text_add(out, "%s%d", shown > 1 ? ", " : " rank ", i);
     }
-    text_add(out, "%s\n", shown > SHOWN_RANKS ? ", ..." : shown ? "" : " nobody is missing: MPI itself is starting");
+    text_add(out, "%s\n",
+             shown > SHOWN_RANKS      ? ", ..."
+             : shown                  ? ""
+             : !casefile->cause.known ? " nobody is missing: MPI itself is starting"
+                                      : " nobody is missing: all had come to MPI's start");
 }
 
 /* Lines of text, each behind the same words. */
@@ -320,19 +332,26 @@ static void add_advice(const struct doctor_page *page, struct text *out)
 
     if (casefile->processes.length && !cause->known)
         text_add(out, "nobody goes on, and nobody's end is seen, while a process stands: see above\n");
-    else if (casefile->starting)
+    else if (starts(casefile))
         text_add(out, "the ranks that have not come: was their host reached, and does `ferry version` run there?\n");
-    else if (page->diagnosis->cycle_count)
+    else if (page->diagnosis->cycle_count && (!cause->known || (cause->exit_code == 7 && cause->rank < 0)))
         text_add(out, "the ranks of a cycle call operations in different orders, or one of them skipped one: compare "
                       "the last operations above\n");
     else if (!cause->known && (verdict == VERDICT_WELL || verdict == VERDICT_RUNNING))
         text_add(out, "nothing\n");
+    else if (!cause->known && page->diagnosis->outside)
+        text_add(out, "who ended the job?  ^C, a batch system's limit or a signal to mpirun, whose code is then 1\n");
     else if (cause->known && cause->exit_code == 6)
         text_add(out, "the ranks do not run the same program on the same topology, or bytes were damaged on the way: "
                       "`ferry version` on all hosts, then communication.integrity: payload\n");
     else if (cause->known && cause->exit_code == 9)
         text_add(out, "df -h and ls -l for the file in the cause, on the host of that rank\n");
-    else if (rank >= 0)
+    else if (cause->known && cause->exit_code == 7 && rank >= 0 && casefile->patients[rank].life == LIFE_KILLED)
+        text_add(out,
+                 "rank %d did not go on until the starter ended it: was it stopped (SIGSTOP, a debugger, a batch "
+                 "system), or did it wait for a disk on %s?\n",
+                 rank, casefile->patients[rank].host);
+    else if (rank >= 0 && !casefile->starting)
         advise_process(&casefile->patients[rank], out);
     else if (cause->known)
         text_add(out, "docs/exit-codes.md explains code %d\n", cause->exit_code);
@@ -432,9 +451,9 @@ static void add_run_json(const struct doctor_page *page, struct text *out)
     add_string(out, "folder", casefile->folder);
     text_add(out, ",\"size\":%d,\"other_runs\":%d", casefile->size, page->other_runs);
     add_string(out, "verdict",
-               casefile->starting ? "starting"
-               : failed           ? "failed"
-                                  : verdict_word(page->diagnosis->verdict));
+               starts(casefile) ? "starting"
+               : failed         ? "failed"
+                                : verdict_word(page->diagnosis->verdict));
     text_add(out, ",\"moving\":%s,\"seconds\":%.3f}\n", casefile->moving ? "true" : "false",
              seconds_between(casefile->started_unix_ns, casefile->newest_unix_ns));
 }

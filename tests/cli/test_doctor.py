@@ -287,6 +287,34 @@ def causes():
                 "on the page too", page.summary())
 
 
+def culprits():
+    """A known cause: neither a file of MPI's start nor the culprit's old wait says otherwise."""
+    told = {"status": "timeout", "exit_code": 7, "rank": 1, "reporter": 0, "text": "rank 1 has been silent",
+            "epoch": 3, "seconds": 9.5}
+    where = lay("culprit", {0: ring(0, 2, (1, b"world/0", 4, 2.0), end=FAILED, detail=12),
+                            1: ring(1, 2, (0, b"world/0", 3, 1.0), end=KILLED, detail=signal.SIGTERM)},
+                json.dumps(told).encode())
+    said, page = consult(where), doctor(where)
+    if said:
+        check(not said["cycle"] and said["end"][0]["rank"] == 1, "the culprit's old wait makes no cycle", said)
+    tally.check("different orders" not in page.out and "rank 1 did not go on" in page.out, "nor the advice for one",
+                page.summary())
+    where = lay("start", {}, json.dumps({**told, "text": "rank 1 has been stopped"}).encode())
+    for rank in range(2):
+        with open(os.path.join(where, "rank-%06d.starting" % rank), "w", encoding="utf-8") as file:
+            file.write("node%d\n2\n" % rank)
+    said, page = consult(where), doctor(where)
+    if said:
+        check(said["run"]["verdict"] == "failed" and said["cause"][0]["rank"] == 1, "a cause at MPI's start", said)
+    tally.check("verdict    failed: timeout, exit code 7" in page.out and "rank 1 has been stopped" in page.out and
+                "were their host" not in page.out and "MPI itself is starting" not in page.out,
+                "the page tells it", page.summary())
+    page = doctor(lay("outside", {rank: ring(rank, 2, (1 - rank, b"world/0", 4, 9.0), end=KILLED, detail=signal.SIGTERM)
+                                  for rank in range(2)}))
+    tally.check("failed: ended from outside, by SIGTERM; no rank failed" in page.out and "who ended the job?" in page.out,
+                "a job that was ended from outside", page.summary())
+
+
 def many():
     size = 3000
     rings = {rank: ring(rank, size, (rank + 1, b"pipeline/0", 4, 2.0) if rank + 1 < size else None) for rank in range(size)}
@@ -313,7 +341,7 @@ def mistakes():
 
 
 def main():
-    for case in (finished, running_and_late, stopped, killed, cycle, silent, damaged, causes, many, mistakes):
+    for case in (finished, running_and_late, stopped, killed, cycle, silent, damaged, causes, culprits, many, mistakes):
         case()
     shutil.rmtree(folder)
     tally.finish()

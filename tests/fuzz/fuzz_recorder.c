@@ -91,7 +91,7 @@ static void diagnose(void)
     patients[rank].rank = rank;
     moved[0] = true;
     patients_settle(patients, RANKS, moved);
-    if (diagnosis_create(patients, RANKS, true, &page.diagnosis, NULL) != STATUS_OK ||
+    if (diagnosis_create(patients, RANKS, -1, true, &page.diagnosis, NULL) != STATUS_OK ||
         doctor_page_text(&page, &out, NULL) != STATUS_OK || doctor_page_json(&page, &out, NULL) != STATUS_OK ||
         out.failed)
         abort();

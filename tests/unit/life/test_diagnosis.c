@@ -22,10 +22,15 @@ static void everybody(int size, const int *peers)
     }
 }
 
-static void diagnose(int size, bool moving)
+static void blame(int size, int culprit, bool moving)
 {
     diagnosis_destroy(diagnosis);
-    ck_assert_int_eq(diagnosis_create(patients, size, moving, &diagnosis, NULL), STATUS_OK);
+    ck_assert_int_eq(diagnosis_create(patients, size, culprit, moving, &diagnosis, NULL), STATUS_OK);
+}
+
+static void diagnose(int size, bool moving)
+{
+    blame(size, -1, moving);
 }
 
 static const char *chain(int rank)
@@ -80,6 +85,34 @@ START_TEST(what_a_silent_or_dead_rank_waited_for_makes_no_cycle)
 }
 END_TEST
 
+START_TEST(what_a_culprit_waited_for_makes_no_cycle)
+{
+    /* Stopped in a wait that is long over, named by rank 0, ended by the starter. */
+    everybody(3, (int[]){1, 2, 0});
+    patients[0].life = LIFE_FAILED;
+    for (int i = 1; i < 3; i++) {
+        patients[i].life = LIFE_KILLED;
+        patients[i].end_signal = 15;
+    }
+    blame(3, 2, false);
+    ck_assert_int_eq(diagnosis->cycle_count, 0);
+    ck_assert_int_eq(diagnosis->suspect, 2);
+    ck_assert_str_eq(chain(2), "0 -> 1 -> 2");
+}
+END_TEST
+
+START_TEST(a_rank_that_went_unseen_while_others_ended_makes_no_cycle)
+{
+    everybody(3, (int[]){1, 2, 0});
+    patients[0].life = LIFE_FAILED;
+    patients[1].life = LIFE_FAILED;
+    patients[2].life = LIFE_GONE;
+    diagnose(3, false);
+    ck_assert_int_eq(diagnosis->cycle_count, 0);
+    ck_assert_int_eq(diagnosis->suspect, 2);
+}
+END_TEST
+
 START_TEST(ranks_that_the_starter_ended_keep_their_waits)
 {
     everybody(3, (int[]){1, 2, 0});
@@ -91,9 +124,11 @@ START_TEST(ranks_that_the_starter_ended_keep_their_waits)
     ck_assert_int_eq(diagnosis->suspect, 2);
     ck_assert_int_eq(diagnosis->waiters[2], 2);
     ck_assert_int_eq(diagnosis->verdict, VERDICT_FAILED);
+    ck_assert_int_eq(diagnosis->outside, 0);
     patients[2].end_signal = 15; /* all asked to stop: nobody is to blame */
     diagnose(3, false);
     ck_assert_int_eq(diagnosis->suspect, -1);
+    ck_assert_int_eq(diagnosis->outside, 15);
 }
 END_TEST
 
@@ -195,6 +230,8 @@ int main(void)
 
     tcase_add_test(tests, a_chain_ends_at_the_rank_that_does_not_wait);
     tcase_add_test(tests, what_a_silent_or_dead_rank_waited_for_makes_no_cycle);
+    tcase_add_test(tests, what_a_culprit_waited_for_makes_no_cycle);
+    tcase_add_test(tests, a_rank_that_went_unseen_while_others_ended_makes_no_cycle);
     tcase_add_test(tests, ranks_that_the_starter_ended_keep_their_waits);
     tcase_add_test(tests, cycles_are_found_with_those_that_wait_for_them);
     tcase_add_test(tests, the_suspect_is_whom_most_wait_for);
