@@ -11,6 +11,9 @@
 #include "base/clock.h"
 #include "base/size.h"
 
+/* Rank 0 sees who is missing and must be the first to say so; the others came at other times than it did. */
+#define ATTEND_NS (3 * NS_PER_S)
+
 enum { MEETING_TAG = 0, FIRST_REST_US = 5, LAST_REST_US = 2000, SCRATCH_BYTES = 65536 };
 
 struct meeting {
@@ -18,6 +21,7 @@ struct meeting {
     struct transport *transport;
     int rank;
     int size;
+    uint64_t begun_ns;
     uint64_t deadline_ns;
     unsigned char *bytes; /* [size][DEVICE_OFFER_BYTES] at rank 0; [1] of the larger message elsewhere */
     bool stuck;           /* a send or receive has not ended: its memory stays to the end of the process */
@@ -98,21 +102,39 @@ static enum status receive(struct meeting *meeting, int peer, void *bytes, size_
     return st == STATUS_OK ? finish(meeting, work, err) : st;
 }
 
+/* " on node3", where hosts are known. */
+static void add_host(const struct meeting *meeting, int rank, char *words, size_t bytes)
+{
+    const char *host = meeting->ops->host ? meeting->ops->host(meeting->transport, rank) : NULL;
+    size_t length = strlen(words);
+
+    if (host && length < bytes)
+        (void)snprintf(words + length, bytes - length, " on %s", host);
+}
+
+static double waited_s(const struct meeting *meeting)
+{
+    return (double)(clock_ns() - meeting->begun_ns) / (double)NS_PER_S;
+}
+
 static enum status missing(const struct meeting *meeting, const bool *here, struct error *err)
 {
-    enum { TOLD = 8 };
-    char list[TOLD * 16] = "";
+    enum { TOLD = 8, HOST = 80 };
+    char list[TOLD * (16 + HOST)] = "";
     int count = 0;
 
     for (int rank = 1; rank < meeting->size; rank++) {
         size_t length = strlen(list);
 
-        if (!here[rank] && count++ < TOLD)
-            (void)snprintf(list + length, sizeof list - length, "%s%d", length ? ", " : "", rank);
+        if (here[rank] || count++ >= TOLD)
+            continue;
+        (void)snprintf(list + length, sizeof list - length, "%s%d", length ? ", " : "", rank);
+        add_host(meeting, rank, list, sizeof list);
     }
     return error_set(err, STATUS_TIMEOUT,
-                     "devices are chosen: %d of %d ranks have not come within startup_timeout: %s%s", count,
-                     meeting->size, list, count > TOLD ? " and others" : "");
+                     "devices are chosen: %d of %d ranks have not come within startup_timeout: %s%s (after %.1f s): on "
+                     "their hosts, ps -o pid,stat,args -C ferry shows a stopped process as T",
+                     count, meeting->size, list, count > TOLD ? " and others" : "", waited_s(meeting));
 }
 
 /* Everybody's offer, as it comes. */
@@ -201,15 +223,21 @@ static enum status attend(struct meeting *meeting, const struct device_offer *of
                           struct error *err)
 {
     uint64_t rest_ns = FIRST_REST_US * NS_PER_US;
+    char host[80] = "";
     bool came = false;
     enum status st;
 
+    meeting->deadline_ns += ATTEND_NS;
+    add_host(meeting, 0, host, sizeof host);
     device_offer_encode(offer, meeting->bytes);
     st = send(meeting, 0, meeting->bytes, DEVICE_OFFER_BYTES, err);
     while (st == STATUS_OK && !came) {
         st = receive(meeting, 0, meeting->bytes, DEVICE_VERDICT_BYTES, &came, err);
         if (st == STATUS_OK && !came && !rest(meeting, &rest_ns))
-            st = error_set(err, STATUS_TIMEOUT, "devices are chosen: rank 0 has not answered within startup_timeout");
+            st = error_set(err, STATUS_TIMEOUT,
+                           "devices are chosen: rank 0 has not answered within startup_timeout (after %.1f s)%s: its "
+                           "process there may be stopped or kept busy",
+                           waited_s(meeting), host);
     }
     return st == STATUS_OK ? device_verdict_decode(meeting->bytes, ret, err) : st;
 }
@@ -221,6 +249,7 @@ enum status device_meet(const struct transport_ops *ops, struct transport *trans
                               .transport = transport,
                               .rank = ops->rank(transport),
                               .size = ops->size(transport),
+                              .begun_ns = clock_ns(),
                               .deadline_ns = deadline_ns};
     size_t bytes = DEVICE_VERDICT_BYTES;
     enum status st = STATUS_OK;

@@ -23,7 +23,8 @@ bool device_cores_within(const cpu_set_t *set, size_t bytes, const char *list);
 void device_hint(const char *visible, const char *slurm_step, const char *slurm_gpus, char *text, size_t text_bytes);
 
 /* Every rank hands in its offer and gets the decision with its own device.  Collective over the transport's world,
- * before a session is made of it; blocks until deadline_ns at most.  Rank 0 collects and decides.
+ * before a session is made of it; blocks until deadline_ns at rank 0, which collects, decides, and names who is
+ * missing; elsewhere 3 s longer at most.
  * STATUS_TIMEOUT  names the ranks that have not come (rank 0) or says that rank 0 has not answered
  * STATUS_MISMATCH another version, STATUS_NOMEM, what the transport says.  Then the transport must not be used again.
  */

@@ -18,6 +18,7 @@ struct guest {
     bool absent;    /* never comes */
     size_t strange; /* sends so many bytes instead of an offer */
     uint64_t within_ns;
+    uint64_t ended_ns;
     struct device_verdict verdict;
     enum status status;
     struct error err;
@@ -51,6 +52,7 @@ static void *come(void *context)
         guest->status = device_meet(&loopback_ops, guest->transport, &offer, clock_ns() + guest->within_ns,
                                     &guest->verdict, &guest->err);
     }
+    guest->ended_ns = clock_ns();
     return NULL;
 }
 
@@ -125,6 +127,20 @@ START_TEST(a_rank_that_never_comes_is_named_and_nobody_waits_for_ever)
 }
 END_TEST
 
+START_TEST(whoever_waits_for_the_choice_leaves_it_to_rank_0_to_name_the_missing)
+{
+    struct guest guests[3] = {{.wish = DEVICE_WANTED, .within_ns = 400 * NS_PER_MS},
+                              {.wish = DEVICE_WANTED, .within_ns = NS_PER_MS},
+                              {.absent = true}};
+    uint64_t before_ns = clock_ns();
+
+    meet(guests, 3);
+    ck_assert_uint_ge(clock_ns() - before_ns, 400 * NS_PER_MS);
+    ck_assert_uint_ge(guests[1].ended_ns, guests[0].ended_ns);
+    ck_assert_msg(strstr(guests[0].err.text, "startup_timeout: 2 (after 0.4 s): ") != NULL, "%s", guests[0].err.text);
+}
+END_TEST
+
 START_TEST(a_message_of_another_size_is_refused_before_it_is_received)
 {
     struct guest guests[2] = {{.wish = DEVICE_WANTED}, {.strange = DEVICE_OFFER_BYTES + 1}};
@@ -156,6 +172,7 @@ int main(void)
     tcase_add_loop_test(tests, every_rank_hears_of_its_own_device, 0, sizeof sizes / sizeof sizes[0]);
     tcase_add_test(tests, one_rank_that_was_told_otherwise_leaves_all_without);
     tcase_add_test(tests, a_rank_that_never_comes_is_named_and_nobody_waits_for_ever);
+    tcase_add_test(tests, whoever_waits_for_the_choice_leaves_it_to_rank_0_to_name_the_missing);
     tcase_add_test(tests, a_message_of_another_size_is_refused_before_it_is_received);
     tcase_add_test(tests, bytes_that_are_no_offer_are_refused_with_their_rank);
     suite_add_tcase(suite, tests);
