@@ -47,6 +47,9 @@ struct session_options {
     void (*speak)(void *context, const struct cause *cause); /* called by session_settle at the rank that prints the
                                                               * cause, while the others still wait; NULL: nobody */
     void *speak_context;
+    void (*part)(void *context); /* called by a clean session_close when every rank has come to it, before the
+                                  * transport ends, which no timeout rule watches; NULL: nobody */
+    void *part_context;
     /* At world rank 0: print a line of another rank (session_log), or of this one about whom the run waits for.  Called
      * with the session's lock held, from any of its threads; calls nothing of the session.  NULL: no such lines. */
     void (*log)(void *context, int rank, const char *line);

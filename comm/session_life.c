@@ -354,6 +354,8 @@ enum status session_close(struct session *session, bool clean, struct error *err
     (void)lane_close(&session->world->lane);
     for (size_t i = 0; i < session->group_count; i++)
         group_close_native(session->groups[i]);
+    if (clean && session->options.part)
+        session->options.part(session->options.part_context);
     session->ops->close(session->transport, clean);
     release(session);
     return STATUS_OK;

@@ -31,6 +31,10 @@
 #include "topology/topology.h"
 
 #define LEAVE_NS (5 * NS_PER_S)
+
+/* The end of the transport: after the keepers of stopped ranks have had their say, before the transport gives up. */
+#define PART_NS (7 * NS_PER_S)
+#define CLOSE_GRACE_NS (2 * NS_PER_S) /* who waits at the end names a silent rank first */
 #define DEFAULT_STARTUP_NS (600 * NS_PER_S)
 
 static uint64_t startup_timeout(const struct job *job)
@@ -39,15 +43,15 @@ static uint64_t startup_timeout(const struct job *job)
 }
 
 /* A rank alone keeps nobody waiting while it is stopped. */
-static void limit_stop(struct job *job, uint64_t limit_ns)
+static void limit_stop(struct job *job, uint64_t limit_ns, uint64_t grace_ns)
 {
     if (job->starter.size > 1)
-        keeper_set_limit(job->keeper, limit_ns);
+        keeper_set_limit(job->keeper, limit_ns, grace_ns);
 }
 
 void job_enter(struct job *job, const char *phase)
 {
-    limit_stop(job, startup_timeout(job));
+    limit_stop(job, startup_timeout(job), KEEPER_GRACE_NS);
     watchdog_arm(job->watchdog, clock_ns() + startup_timeout(job) + LEAVE_NS, phase, "communication.startup_timeout");
     if (job->session)
         session_phase(job->session, phase);
@@ -258,6 +262,7 @@ static enum status start_transport(struct job *job, struct error *err)
     enum status st;
 
     job_enter(job, "MPI start");
+    limit_stop(job, startup_timeout(job), 0); /* inside MPI_Init nobody can name a stopped rank: its keeper does */
     answer_roll_call(job);
     st = wire_start(&job->wire, &options, err);
     watchdog_ask(job->watchdog, NULL, NULL);
@@ -360,6 +365,23 @@ static void check_shared(const struct job *job)
     text_done(&line);
 }
 
+static bool explain_part(void *context, struct text *out)
+{
+    (void)context;
+    text_add(out, "all ranks had finished, and one does not leave");
+    return true;
+}
+
+/* Every rank has come to the end: from here on only a watchdog sees one that does not leave. */
+static void part(void *context)
+{
+    const struct job *job = context;
+    uint64_t timeout_ns = job->topology->communication.timeout_ns.value;
+
+    watchdog_arm(job->watchdog, clock_ns() + timeout_ns + PART_NS, "the end of the transport", "communication.timeout");
+    watchdog_ask(job->watchdog, explain_part, NULL);
+}
+
 static enum status open_session(struct job *job, struct error *err)
 {
     struct session_options options = {
@@ -368,6 +390,8 @@ static enum status open_session(struct job *job, struct error *err)
         .fault_count = job->options->fault_count,
         .speak = speak,
         .speak_context = job,
+        .part = part,
+        .part_context = job,
         .log = print_line,
         .log_context = job,
     };
@@ -474,7 +498,7 @@ static void print_notes(const struct job *job)
 void job_begin(struct job *job)
 {
     watchdog_disarm(job->watchdog);
-    limit_stop(job, job->topology->communication.timeout_ns.value);
+    limit_stop(job, job->topology->communication.timeout_ns.value, KEEPER_GRACE_NS);
 }
 
 /* The calls of comm are ours here: an argument that breaks their contract is no usage of the user's. */
@@ -541,6 +565,12 @@ static enum status end_well(struct job *job, struct error *err)
     return job->incomplete ? error_set(err, STATUS_MODEL, "prompts failed") : STATUS_OK;
 }
 
+static void enter_close(struct job *job)
+{
+    job_enter(job, "closing");
+    limit_stop(job, job->topology->communication.timeout_ns.value, CLOSE_GRACE_NS);
+}
+
 static enum status run(struct job *job, struct error *err)
 {
     bool speaker = false;
@@ -556,7 +586,7 @@ static enum status run(struct job *job, struct error *err)
         st = work(job, err);
     if (st == STATUS_OK) {
         tell_failures(job);
-        job_enter(job, "closing");
+        enter_close(job);
         st = session_close(job->session, true, err);
     }
     if (st == STATUS_OK)

@@ -44,8 +44,7 @@ struct watch {
     uint64_t stopped_ns;  /* for how long, as far as this process ran meanwhile */
 };
 
-/* The other ranks, if any is awake, name a stopped one first; and of several keepers the lowest rank's comes first. */
-#define STOPPED_GRACE_NS (6 * NS_PER_S)
+/* Of several keepers the lowest rank's comes first. */
 #define STOPPED_STEP_NS (1500 * NS_PER_MS) /* what mpirun needs to end the others */
 #define STOPPED_TICK_NS (200 * NS_PER_MS)
 #define BEAT_NS (500 * NS_PER_MS)
@@ -308,17 +307,18 @@ static bool orphaned(const struct watch *watch)
 static bool patient(const struct watch *watch)
 {
     uint64_t limit = atomic_load(&watch->shared->limit_ns);
+    uint64_t grace = atomic_load(&watch->shared->grace_ns);
     struct starter starter;
     int rank;
 
     if (orphaned(watch))
         return false;
-    if (!watch->stopped || !limit || watch->stopped_ns < limit + STOPPED_GRACE_NS)
+    if (!watch->stopped || !limit || watch->stopped_ns < limit + grace)
         return true;
     starter_read(&starter);
     rank = own_rank(watch->shared, &starter);
     return watch->stopped_ns - limit <
-           STOPPED_GRACE_NS + STOPPED_STEP_NS * (unsigned)(rank < STOPPED_STEPS ? rank : STOPPED_STEPS);
+           grace + STOPPED_STEP_NS * (unsigned)(rank < STOPPED_STEPS ? rank : STOPPED_STEPS);
 }
 
 /* Nobody else has ended this rank: all ranks of the job are stopped, or there is no job any more.  The exit code. */
@@ -440,7 +440,8 @@ void keeper_last_words(struct keeper *keeper, enum status status, const char *te
     keeper_awaken(keeper);
 }
 
-void keeper_set_limit(struct keeper *keeper, uint64_t limit_ns)
+void keeper_set_limit(struct keeper *keeper, uint64_t limit_ns, uint64_t grace_ns)
 {
+    atomic_store(&keeper->grace_ns, grace_ns);
     atomic_store(&keeper->limit_ns, limit_ns);
 }

@@ -15,6 +15,7 @@
 
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 
 struct keeper; /* the worker's side: a page shared with its keeper */
@@ -39,9 +40,12 @@ void keeper_last_words(struct keeper *keeper, enum status status, const char *te
 /* End the worker's process at once, like _exit, but with a keeper that sees it.  Async-signal-safe. */
 _Noreturn void keeper_end(struct keeper *keeper, int code);
 
-/* How long the worker may be stopped from now on before its keeper ends it, with 6 to 9 seconds' grace for the other
- * ranks to do so first; and how long the keeper may be before the worker continues it.  0, as at the start: for ever,
- * and until the worker's end. */
-void keeper_set_limit(struct keeper *keeper, uint64_t limit_ns);
+/* What the other ranks, if any is awake, need to name a stopped one first. */
+#define KEEPER_GRACE_NS (6 * NS_PER_S)
+
+/* How long the worker may be stopped from now on before its keeper ends it, grace_ns more (and up to 3 s by rank, so
+ * that one keeper speaks) where the other ranks may do so first; and how long the keeper may be before the worker
+ * continues it.  0, as at the start: for ever, and until the worker's end. */
+void keeper_set_limit(struct keeper *keeper, uint64_t limit_ns, uint64_t grace_ns);
 
 #endif

@@ -17,6 +17,7 @@ struct keeper {
     char words[1024];
     char tag[96];              /* the worker's, in front of its words */
     _Atomic uint64_t limit_ns; /* how long one of the two may be stopped; 0: for ever */
+    _Atomic uint64_t grace_ns; /* how much longer the worker may be */
     _Atomic uint64_t beats;    /* the keeper's signs of life, one in half a second */
     uint64_t begun_unix_ns;    /* when the keeper began */
     pid_t process;             /* the keeper's */

@@ -140,7 +140,7 @@ static int outlast_the_limit(void *context, struct keeper *keeper)
 {
     (void)context;
     keeper_set_run(keeper, NULL, 1, 3);
-    keeper_set_limit(keeper, NS_PER_S);
+    keeper_set_limit(keeper, NS_PER_S, KEEPER_GRACE_NS);
     if (!stop_keeper(keeper))
         return 99;
     for (int i = 0; i < 500 && keeper_state(keeper) == 'T'; i++)
@@ -166,7 +166,7 @@ END_TEST
 static int wait_for_ever(void *context, struct keeper *keeper)
 {
     (void)context;
-    keeper_set_limit(keeper, NS_PER_S);
+    keeper_set_limit(keeper, NS_PER_S, KEEPER_GRACE_NS);
     clock_sleep_ns(60 * NS_PER_S);
     return 98;
 }
