@@ -163,6 +163,29 @@ START_TEST(a_keeper_stopped_for_the_limit_is_continued)
 }
 END_TEST
 
+static int stop_where_nobody_looks(void *context, struct keeper *keeper)
+{
+    (void)context;
+    keeper_set_run(keeper, NULL, 0, 3);
+    keeper_set_limit(keeper, 400 * NS_PER_MS, 0);
+    (void)raise(SIGSTOP);
+    return 98;
+}
+
+START_TEST(where_nobody_else_can_name_a_stopped_rank_its_keeper_does_at_the_limit)
+{
+    struct kept kept;
+    uint64_t before_ns = clock_ns();
+
+    spawn(&kept, stop_where_nobody_looks);
+    collect(&kept, 20);
+    ck_assert(kept.over);
+    ck_assert_uint_lt(clock_ns() - before_ns, 5 * NS_PER_S);
+    ck_assert_int_eq(kept.code, 7);
+    ck_assert_ptr_nonnull(strstr(kept.text, "has been stopped for 0.4 s (timeout 0.4 s): its keeper ends it"));
+}
+END_TEST
+
 static int wait_for_ever(void *context, struct keeper *keeper)
 {
     (void)context;
@@ -408,6 +431,7 @@ int main(void)
     tcase_set_timeout(tests, 30);
     tcase_add_test(tests, a_stopped_keeper_sees_the_end_of_its_worker);
     tcase_add_test(tests, a_keeper_stopped_for_the_limit_is_continued);
+    tcase_add_test(tests, where_nobody_else_can_name_a_stopped_rank_its_keeper_does_at_the_limit);
     tcase_add_test(tests, a_keeper_that_a_debugger_holds_ends_with_its_rank);
     tcase_add_test(tests, a_rank_that_went_with_its_keeper_is_named_by_another);
     tcase_add_test(tests, a_rank_with_a_keeper_is_not_accused);
