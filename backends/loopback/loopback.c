@@ -3,12 +3,15 @@
  * A message up to eager_bytes is copied when it is sent.  A larger one points at the sender's memory until the receiver
  * has copied it, so that a sender waits as long as it would over a real transport. */
 #include "backends/loopback/loopback_private.h"
+#include "base/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_MAX_TAG = 32767 };
+
+#define PATIENCE_NS (10 * NS_PER_S) /* of a close, for what the devices of others still do */
 
 enum status loopback_world_create(int size, const struct loopback_options *options, struct loopback_world **ret,
                                   struct error *err)
@@ -291,12 +294,28 @@ static bool loopback_cancel(struct transport *transport, struct work *work)
     return quiet;
 }
 
-/* Messages that this rank still holds for others are taken back. */
+static bool inbox_quiet(struct loopback_world *world, int rank)
+{
+    bool quiet = true;
+
+    loopback_lock(world);
+    for (struct message *message = world->inboxes[rank].first; message && quiet; message = message->next)
+        quiet = !message->device || loopback_device_left(message->device);
+    loopback_unlock(world);
+    return quiet;
+}
+
+/* Messages that this rank still holds for others are taken back.  What devices still do to those in its inbox is waited
+ * for without the lock, which their owners need to go on. */
 static void loopback_close(struct transport *transport, bool clean)
 {
     struct loopback_world *world = transport->world;
 
+    uint64_t until_ns = clock_ns() + PATIENCE_NS;
+
     (void)clean;
+    while (!inbox_quiet(world, transport->rank) && clock_ns() < until_ns)
+        clock_sleep_ns(20 * NS_PER_US);
     loopback_lock(world);
     world->inboxes[transport->rank].closed = true;
     drop_inbox(&world->inboxes[transport->rank]);

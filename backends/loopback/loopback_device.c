@@ -152,6 +152,13 @@ static bool settle(struct memory *memory, struct memory_mark *mark)
     return true;
 }
 
+bool loopback_device_left(struct device_message *device)
+{
+    bool left = false;
+
+    return has_left(device, &left, NULL) != STATUS_OK || left;
+}
+
 void loopback_device_leave(struct device_message *device)
 {
     if (device->memory && device->mark && !settle(device->memory, device->mark))

@@ -81,6 +81,8 @@ enum status loopback_device_move(struct transport *transport, struct work *work,
 bool loopback_device_quiet(struct work *work);
 /* Its sender goes: nothing of the sender's memory is used any more. */
 void loopback_device_leave(struct device_message *device);
+/* Its sender's queue does not work on it (any more). */
+bool loopback_device_left(struct device_message *device);
 void loopback_device_free(struct device_message *device);
 /* Its receiver does not want it any more. */
 void loopback_device_give_up(struct transport *transport, struct work *work);
