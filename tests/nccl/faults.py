@@ -2,6 +2,7 @@
 
 usage: faults.py MPIRUN NCCL_FAULTS NCCL_JOB [MODE]...
 """
+import contextlib
 import os
 import re
 import signal
@@ -60,7 +61,8 @@ def run(command, env, wanted, limit):
                 break
             time.sleep(0.05)
         for rank in children(process.pid):
-            os.kill(rank, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself meanwhile
+                os.kill(rank, signal.SIGKILL)
         end(process)
         process.wait()
     return output, time.monotonic() - began
