@@ -46,8 +46,10 @@ void standin_unuse_rows(const void *alias, size_t pitch, size_t width, size_t ro
 /* One more, or less, function of the host is queued: it may read any pinned memory, which nobody fills till then. */
 void standin_host_calls(int more);
 
-/* Wait for everything queued on a device. */
+/* Wait for everything queued on a device; on all devices; the latter where FERRY_STANDIN_DRAIN is set. */
 void standin_drain(int device);
+void standin_drain_all(void);
+void standin_drain_when_told(void);
 cudaError_t standin_stream_check(cudaStream_t stream);
 void standin_sync(cudaStream_t stream);
 

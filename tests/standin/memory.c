@@ -250,6 +250,7 @@ EXPORT cudaError_t cudaMalloc(void **ret, size_t bytes)
     *ret = NULL;
     if (bytes == 0)
         return cudaSuccess;
+    standin_drain_when_told();
     pthread_once(&handler_once, watch_touches);
     pthread_mutex_lock(&slots_lock);
     if (bytes <= standin_memory_total() - used_bytes[device] && (slot = slot_take()) &&
@@ -313,6 +314,7 @@ EXPORT cudaError_t cudaHostAlloc(void **ret, size_t bytes, unsigned int flags)
     *ret = NULL;
     if (bytes == 0)
         return cudaSuccess;
+    standin_drain_when_told();
     pthread_mutex_lock(&slots_lock);
     slot = slot_take();
     if (!slot || posix_memalign(&block, PAGE, bytes) != 0) {
@@ -331,12 +333,6 @@ EXPORT cudaError_t cudaMallocHost(void **ret, size_t bytes)
     return cudaHostAlloc(ret, bytes, cudaHostAllocDefault);
 }
 
-static void drain_all(void)
-{
-    for (int device = 0; device < standin_visible(); device++)
-        standin_drain(device);
-}
-
 /* Waits for all work of all devices, which may read or write it. */
 EXPORT cudaError_t cudaFreeHost(void *address)
 {
@@ -350,7 +346,7 @@ EXPORT cudaError_t cudaFreeHost(void *address)
     pthread_mutex_unlock(&slots_lock);
     if (!slot)
         return standin_give(cudaErrorInvalidValue);
-    drain_all();
+    standin_drain_all();
     pthread_mutex_lock(&slots_lock);
     slot_clear(slot);
     pthread_mutex_unlock(&slots_lock);

@@ -4,6 +4,8 @@
  * in which they were issued, on whatever streams: as kernels do that leave no room for others.  So two ranks that issue
  * operations of two communicators in different orders wait for each other.
  *
+ * Before it is issued, the ways between ranks that it is the first to use are connected, which waits for the peers.
+ *
  * A group of communicators that do not block is issued by a thread of its own, a little later: what the caller queues
  * on the stream meanwhile comes before it. */
 #include <signal.h>
@@ -47,11 +49,6 @@ static long ops_issued;
 
 /* --- a launch runs ------------------------------------------------------------------------------------------------ */
 
-static bool is_transfer(const struct op *op)
-{
-    return op->kind == OP_SEND || op->kind == OP_RECEIVE;
-}
-
 static void suffer(const struct op *op)
 {
     uint64_t until = clock_ns() + (uint64_t)op->fault.value * NS_PER_MS;
@@ -82,7 +79,7 @@ static void suffer_all(const struct op *ops)
         suffer(op);
 }
 
-/* Collectives first, one after the other; then the transfers, side by side. */
+/* Collectives first, one after the other; then the transfers. */
 static void launch_work(struct launch *launch)
 {
     suffer_all(launch->collectives);
@@ -260,10 +257,60 @@ static struct op *take_first(struct op **ops)
     return taken;
 }
 
+static bool comm_seen(const struct op *ops, const struct op *op)
+{
+    for (const struct op *each = ops; each != op; each = each->next)
+        if (each->comm == op->comm)
+            return true;
+    return false;
+}
+
+/* Come to connect that way.  Has its other end come, too? */
+static bool way_connects(const struct op *op)
+{
+    bool sends = op->kind == OP_SEND;
+    int rank = op->comm->rank;
+    struct pipe *pipe = sends ? pipe_between(op->comm, rank, op->peer) : pipe_between(op->comm, op->peer, rank);
+
+    if (__atomic_exchange_n(&pipe->came[sends], 1, __ATOMIC_SEQ_CST) == 0)
+        seat_ring(op->comm, op->peer);
+    return __atomic_load_n(&pipe->came[!sends], __ATOMIC_SEQ_CST);
+}
+
+/* Connect what comm's transfers need, round by round: nobody comes to a round before the last one's peers have come. */
+static bool comm_connects(const struct ncclComm *comm, const struct op *ops)
+{
+    bool connected = true;
+
+    for (int round = 1; connected && round < comm->size; round++)
+        for (const struct op *op = ops; op; op = op->next)
+            if (op->comm == comm && is_transfer(op) && round_of(op) == round)
+                connected &= way_connects(op);
+    return connected || comm_stopped(comm);
+}
+
+/* Every communicator of the group for itself, until all are connected or stopped. */
+static void connect_ways(const struct op *ops)
+{
+    bool connected;
+
+    do {
+        uint32_t bell = seat_bell(ops->comm);
+
+        connected = true;
+        for (const struct op *op = ops; op; op = op->next)
+            if (!comm_seen(ops, op))
+                connected &= comm_connects(op->comm, ops);
+        if (!connected)
+            seat_rest(ops->comm, bell, 20);
+    } while (!connected);
+}
+
 static ncclResult_t batch_issue(struct batch *batch)
 {
     ncclResult_t worst = ncclSuccess;
 
+    connect_ways(batch->ops);
     while (batch->ops) {
         struct op *ops = take_first(&batch->ops);
         struct ncclComm *comm = ops->comm;
@@ -289,14 +336,6 @@ static void *batch_job(void *argument)
     batch_issue(batch);
     free(batch);
     return NULL;
-}
-
-static bool comm_seen(const struct op *ops, const struct op *op)
-{
-    for (const struct op *each = ops; each != op; each = each->next)
-        if (each->comm == op->comm)
-            return true;
-    return false;
 }
 
 /* Takes ops. */

@@ -9,16 +9,18 @@
 
 #define EXPORT STANDIN_API
 
-enum { RANKS_MAX = 64, PIPE_BYTES = 128 << 10, NAME_BYTES = 64, MS_OF_A_LOOK = 1 };
+enum { RANKS_MAX = 64, SIDE_BY_SIDE = 8, PIPE_BYTES = 128 << 10, NAME_BYTES = 64, MS_OF_A_LOOK = 1 };
 
 /* --- shared between the processes of one communicator ---------------------------------------------------------- */
 
-/* One direction between two ranks: a stream of bytes, and how many sends and receives have begun on it. */
+/* One direction between two ranks: a stream of bytes, how many sends and receives have begun on it, and whether its
+ * receiver and its sender have come to connect it. */
 struct pipe {
     uint64_t sends;
     uint64_t receives;
     uint64_t written;
     uint64_t read;
+    uint32_t came[2]; /* [is the sender] */
     char bytes[PIPE_BYTES];
 };
 
@@ -146,6 +148,8 @@ struct op {
     cudaStream_t stream;
     struct standin_fault fault;
     /* of a send or receive under way */
+    int pass;  /* so many of the group come before it from the same rank to the same rank */
+    int batch; /* it begins when all of lower batches are over */
     uint64_t index;
     size_t moved;
     uint64_t end;
@@ -157,7 +161,18 @@ struct op {
 size_t type_bytes(ncclDataType_t type);
 /* left[k] = left[k] + right[k], halves in halves. */
 void sum_into(ncclDataType_t type, void *left, const void *right, size_t count);
-/* All sends and receives of the list side by side; a collective.  They return early when the communicator stops. */
+static inline bool is_transfer(const struct op *op)
+{
+    return op->kind == OP_SEND || op->kind == OP_RECEIVE;
+}
+/* Every transfer has a round, in which its sender and its receiver have the same distance on the ring. */
+static inline int round_of(const struct op *op)
+{
+    int ahead = op->kind == OP_SEND ? op->peer - op->comm->rank : op->comm->rank - op->peer;
+
+    return (ahead + op->comm->size) % op->comm->size;
+}
+/* All sends and receives of the list, batch by batch; a collective.  They return early when the communicator stops. */
 void run_transfers(struct ncclComm *comm, struct op *ops);
 void run_collective(struct op *op);
 

@@ -32,6 +32,8 @@ void rank_end(struct rank *r);
 ncclUniqueId rank_share_id(struct board *board, int rank);
 /* The state once it is none of progress, or after so long. */
 ncclResult_t rank_settle(ncclComm_t comm, int ms);
+/* Connect all ways between the ranks: a first transfer waits for its peer within the call.  Collective. */
+void rank_connect(const struct rank *r);
 /* It was launched and is ready for more. */
 void rank_ready(const struct rank *r, ncclResult_t result);
 

@@ -1,6 +1,10 @@
-/* What the device would do: transfers side by side, collectives along the ring.
+/* What the device would do: transfers in batches, collectives along the ring.
  *
- * A transfer begins when the one before it between the same two ranks is over; its bytes leave once the other side has
+ * Of a group's transfers at most 8 run side by side, no two of them from one rank to the same other: a batch.  The next
+ * batch begins when all of it are over.  NCCL deals them alike (ncclAddWorkBatchToPlan), though to several channels:
+ * all first transfers each way in the order of their rounds, then all second ones.
+ *
+ * A transfer's bytes leave once the other side has
  * begun the receive, and a send is over when they have been taken.  So of two sizes that differ the greater waits: the
  * next transfer does not begin before this one is over.
  *
@@ -29,11 +33,62 @@ static void wait_forever(struct ncclComm *comm)
 
 /* --- transfers ------------------------------------------------------------------------------------------------- */
 
-/* Is an earlier transfer with this peer, in this direction, not over? */
+static int pass_of(const struct op *ops, const struct op *op)
+{
+    int pass = 0;
+
+    for (const struct op *each = ops; each != op; each = each->next)
+        pass += each->kind == op->kind && each->peer == op->peer;
+    return pass;
+}
+
+/* The send and the receive of one pass and round, if there are such; how many. */
+static int find_pair(struct op *ops, int pass, int round, struct op **pair)
+{
+    int count = 0;
+
+    for (struct op *op = ops; op; op = op->next)
+        if (op->pass == pass && round_of(op) == round)
+            pair[count++] = op;
+    return count;
+}
+
+/* A round's send and receive stay together: else two ranks could each wait for the other's send. */
+static void deal_batches(const struct ncclComm *comm, struct op *ops)
+{
+    int last_batch[RANKS_MAX];
+    int batch = 0;
+    int in_batch = 0;
+    int passes = 0;
+
+    for (struct op *op = ops; op; op = op->next) {
+        op->pass = pass_of(ops, op);
+        passes = op->pass < passes ? passes : op->pass + 1;
+    }
+    memset(last_batch, -1, sizeof last_batch);
+    for (int k = 0; k < passes * comm->size; k++) {
+        struct op *pair[2];
+        int round = k % comm->size;
+        int count = find_pair(ops, k / comm->size, round, pair);
+
+        if (count == 0)
+            continue;
+        if (in_batch + count > SIDE_BY_SIDE || last_batch[round] == batch) {
+            batch++;
+            in_batch = 0;
+        }
+        for (int i = 0; i < count; i++)
+            pair[i]->batch = batch;
+        last_batch[round] = batch;
+        in_batch += count;
+    }
+}
+
+/* Is one of an earlier batch not over? */
 static bool is_behind(const struct op *ops, const struct op *op)
 {
-    for (const struct op *each = ops; each != op; each = each->next)
-        if (each->kind == op->kind && each->peer == op->peer && !each->over)
+    for (const struct op *each = ops; each; each = each->next)
+        if (each->batch < op->batch && !each->over)
             return true;
     return false;
 }
@@ -126,6 +181,7 @@ void run_transfers(struct ncclComm *comm, struct op *ops)
     int idle = 0;
     bool left = true;
 
+    deal_batches(comm, ops);
     while (left && !comm_stopped(comm)) {
         uint32_t bell = seat_bell(comm);
         bool any = false;

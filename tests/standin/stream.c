@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -361,6 +362,20 @@ void standin_drain(int device)
     pthread_mutex_unlock(&standin_gate.lock);
 }
 
+void standin_drain_all(void)
+{
+    for (int device = 0; device < standin_visible(); device++)
+        standin_drain(device);
+}
+
+void standin_drain_when_told(void)
+{
+    const char *value = getenv("FERRY_STANDIN_DRAIN");
+
+    if (value && *value && strcmp(value, "0") != 0)
+        standin_drain_all();
+}
+
 /* --- the calls ------------------------------------------------------------------------------------------------ */
 
 EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t *ret, unsigned int flags, int priority)
@@ -467,6 +482,8 @@ EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret, unsigned int flags
 {
     cudaError_t error = standin_device_check(standin_current());
 
+    if (error == cudaSuccess)
+        standin_drain_when_told();
     if (error == cudaSuccess && !(*ret = calloc(1, sizeof **ret)))
         error = cudaErrorMemoryAllocation;
     if (error == cudaSuccess)

@@ -329,6 +329,7 @@ static int revoke(int rank, int size, struct board *board)
     struct rank r = rank_begin(rank, size, board, 0);
     ncclComm_t child = NULL;
 
+    rank_connect(&r);
     if (rank == 0) {
         rank_ready(&r, ncclSend(r.device, 8, ncclUint8, 1, r.comm, r.stream));
         NEED(rank_hangs(&r));

@@ -82,6 +82,7 @@ static int lone_send(int rank, int size, struct board *board)
 {
     struct rank r = rank_begin(rank, size, board, 0);
 
+    rank_connect(&r);
     if (rank == 0) {
         rank_ready(&r, ncclSend(r.device, send_bytes, ncclUint8, 1, r.comm, r.stream));
         rank_hang_and_abort(&r);
@@ -155,6 +156,7 @@ static int both_send_first(int rank, int size, struct board *board)
 {
     struct rank r = rank_begin(rank, size, board, 0);
 
+    rank_connect(&r);
     rank_ready(&r, ncclSend(r.device, send_bytes, ncclUint8, 1 - rank, r.comm, r.stream));
     rank_ready(&r, ncclRecv(r.other, send_bytes, ncclUint8, 1 - rank, r.comm, r.stream));
     return rank_hang_and_abort(&r);
@@ -166,6 +168,109 @@ START_TEST(two_sends_before_two_receives_wait)
     expect_all(2, both_send_first, 0);
     send_bytes = MANY;
     expect_all(2, both_send_first, 0);
+}
+END_TEST
+
+/* Nobody receives it. */
+static int unmet(int rank, int size, struct board *board)
+{
+    struct rank r = rank_begin(rank, size, board, 0);
+
+    if (rank == 0) {
+        NEED(ncclSend(r.device, 8, ncclUint8, 1, r.comm, r.stream) == ncclInProgress);
+        NEED(rank_settle(r.comm, 300) == ncclInProgress);
+        NEED(cudaStreamQuery(r.stream) == cudaSuccess);
+    }
+    return ncclCommAbort(r.comm) != ncclSuccess;
+}
+
+START_TEST(a_first_transfer_waits_before_it_is_queued)
+{
+    expect_all(2, unmet, 0);
+}
+END_TEST
+
+/* Rank 0 connects with rank 1, which comes last, before it comes to connect with rank 2. */
+static int connect_in_order(int rank, int size, struct board *board)
+{
+    struct rank r = rank_begin(rank, size, board, 0);
+
+    if (rank == 0) {
+        NEED(ncclGroupStart() == ncclSuccess);
+        NEED(ncclSend(r.device, 8, ncclUint8, 2, r.comm, r.stream) == ncclSuccess);
+        NEED(ncclSend(r.device, 8, ncclUint8, 1, r.comm, r.stream) == ncclSuccess);
+        rank_ready(&r, ncclGroupEnd());
+    } else if (rank == 1) {
+        board_await(board, FLAG_FREE, 1);
+        rank_ready(&r, ncclRecv(r.other, 8, ncclUint8, 0, r.comm, r.stream));
+    } else {
+        NEED(ncclRecv(r.other, 8, ncclUint8, 0, r.comm, r.stream) == ncclInProgress);
+        NEED(rank_settle(r.comm, 300) == ncclInProgress);
+        board_raise(board, FLAG_FREE);
+        rank_ready(&r, ncclInProgress);
+    }
+    rank_end(&r);
+    return 0;
+}
+
+START_TEST(first_transfers_connect_one_after_the_other)
+{
+    expect_all(3, connect_in_order, 0);
+}
+END_TEST
+
+/* Rank 0 sends something to all others, and second more things to rank 1.  Who receives the last waits for all before.
+ */
+static int one_group(int rank, int size, struct board *board, int last, int second)
+{
+    struct rank r = rank_begin(rank, size, board, 0);
+
+    rank_connect(&r);
+    if (rank == 0) {
+        NEED(ncclGroupStart() == ncclSuccess);
+        for (int i = 0; i < second; i++)
+            NEED(ncclSend(r.device, 8, ncclUint8, 1, r.comm, r.stream) == ncclSuccess);
+        for (int peer = 1; peer < size; peer++)
+            NEED(ncclSend(r.device, 8, ncclUint8, peer, r.comm, r.stream) == ncclSuccess);
+        rank_ready(&r, ncclGroupEnd());
+    }
+    if (rank == last) {
+        for (int i = 0; i < second; i++)
+            rank_ready(&r, ncclRecv(r.other, 8, ncclUint8, 0, r.comm, r.stream));
+        NEED(cudaStreamSynchronize(r.stream) == cudaSuccess);
+    } else if (rank > 0) {
+        board_await(board, FLAG_FREE, 1);
+    }
+    if (rank > 0)
+        rank_ready(&r, ncclRecv(r.other, 8, ncclUint8, 0, r.comm, r.stream));
+    if (rank == last) {
+        NEED(rank_hangs(&r));
+        board_raise(board, FLAG_FREE);
+    }
+    rank_end(&r);
+    return 0;
+}
+
+static int two_one_way(int rank, int size, struct board *board)
+{
+    return one_group(rank, size, board, 1, 1);
+}
+
+START_TEST(a_second_transfer_one_way_comes_behind_the_group)
+{
+    expect_all(3, two_one_way, 0);
+}
+END_TEST
+
+static int nine(int rank, int size, struct board *board)
+{
+    return one_group(rank, size, board, 9, 0);
+}
+
+START_TEST(eight_transfers_of_a_group_go_side_by_side)
+{
+    setenv("FERRY_STANDIN_DEVICES", "10", 1);
+    expect_all(10, nine, 0);
 }
 END_TEST
 
@@ -256,6 +361,10 @@ int main(void)
                                   sizes_that_differ_leave_one_waiting,
                                   a_transfer_takes_nothing_of_the_next,
                                   two_sends_before_two_receives_wait,
+                                  a_first_transfer_waits_before_it_is_queued,
+                                  first_transfers_connect_one_after_the_other,
+                                  a_second_transfer_one_way_comes_behind_the_group,
+                                  eight_transfers_of_a_group_go_side_by_side,
                                   a_launch_in_progress_is_overtaken,
                                   calls_that_make_no_sense_are_refused,
                                   a_group_with_a_bad_call_launches_nothing};
