@@ -201,6 +201,10 @@ static enum status create(struct session *session, const char *name, const struc
         return error_set(err, STATUS_NOMEM, "executor %s", name);
     *executor = *model;
     (void)snprintf(executor->name, sizeof executor->name, "%s", name);
+    for (char *at = executor->name; *at; at++) {
+        if ((unsigned char)*at < ' ' || *at == 0x7f) /* it stands in sentences of one line */
+            *at = ' ';
+    }
     executor->lane = (struct lane){.session = session, .kind = "executor", .name = executor->name};
     st = executor->queue ? STATUS_OK : start_worker(executor, err);
     if (st != STATUS_OK) {
@@ -385,6 +389,15 @@ struct load session_load(const struct session *session)
     }
     session_unlock(self);
     return load;
+}
+
+bool executors_here(const struct session *session)
+{
+    for (const struct executor *executor = session->executors; executor; executor = executor->next) {
+        if (!executor->queue && pthread_equal(executor->thread, pthread_self()))
+            return true;
+    }
+    return false;
 }
 
 bool executors_idle(const struct session *session)

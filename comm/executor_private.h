@@ -39,6 +39,9 @@ enum status executor_flush_device(struct executor *executor, struct completion *
 /* Is something on its queue that has begun and not happened?  Wants the session's lock. */
 bool executor_device_busy(const struct executor *executor);
 
+/* Is this thread the worker of one of them?  Wants the session's lock. */
+bool executors_here(const struct session *session);
+
 /* Has every executor run all that was submitted to it?  Wants the session's lock. */
 bool executors_idle(const struct session *session);
 

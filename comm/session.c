@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "comm/cause.h"
 #include "comm/completion_private.h"
+#include "comm/executor_private.h"
 #include "comm/group_private.h"
 #include "comm/recorder.h"
 #include "comm/route_private.h"
@@ -235,8 +236,9 @@ void session_progress(struct session *session)
     atomic_store_explicit(&session->progress_ns, now, memory_order_relaxed);
     session_lock(session);
     /* Who asks for pending work again and again waits for it: between two questions this call is none of progress, or
-     * ranks that ask for each other's work would never be found out.  A wait in another thread is that one's. */
-    if (session->waiters || !session->asking.between)
+     * ranks that ask for each other's work would never be found out.  A wait in another thread is that one's, and so
+     * are its questions while an executor's work goes on. */
+    if (session->waiters || executors_here(session) ? !session_asked(session, now) : !session->asking.between)
         session->wait.counter++;
     session_advance(session);
     session_unlock(session);

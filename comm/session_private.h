@@ -42,6 +42,14 @@ struct asking {
     bool between;            /* two calls: session->wait still tells of it */
 };
 
+enum { ASKERS = 16 };
+
+/* A thread that asked for pending work, or gave up a wait for it. */
+struct asker {
+    pthread_t thread;
+    uint64_t asked_ns; /* last; 0: none */
+};
+
 struct session {
     const struct transport_ops *ops;
     struct transport *transport;
@@ -66,6 +74,7 @@ struct session {
     struct wait_state wait;    /* what "what do you wait for?" is answered with */
     int waiters;
     struct asking asking;
+    struct asker askers[ASKERS]; /* those that asked last */
     bool starting; /* until the first operation of a group or receipt of a route has ended: startup_timeout_ns holds */
 
     bool failed;
@@ -136,6 +145,9 @@ enum status session_wait(struct session *session, struct lane *lane, bool (*over
 
 /* Somebody asks for this lane's pending work without waiting: look at the timeout rule. */
 void session_ask(struct session *session, struct lane *lane);
+
+/* Has this very thread asked for pending work, and not been forgotten since? */
+bool session_asked(const struct session *session, uint64_t now_ns);
 
 /* Is the work over that was asked for, or does nobody ask for it any more?  Then this rank does not wait. */
 void session_ask_end(struct session *session);

@@ -73,8 +73,8 @@ static enum status lose_patience(struct session *session, struct lane *lane, str
     return control_expired(session->control, &cause) ? give_up(session, lane, &cause, err) : STATUS_OK;
 }
 
-/* Has nobody waited or asked for long?  Then this rank does something else. */
-static bool forgotten(const struct session *session, uint64_t now_ns)
+/* Whoever has not asked for so long does something else. */
+static uint64_t longest_gap(const struct session *session)
 {
     uint64_t gap_ns = session->options.timeout_ns / 4;
 
@@ -82,7 +82,45 @@ static bool forgotten(const struct session *session, uint64_t now_ns)
         gap_ns = SHORTEST_GAP_MS * NS_PER_MS;
     if (gap_ns > LONGEST_GAP_MS * NS_PER_MS)
         gap_ns = LONGEST_GAP_MS * NS_PER_MS;
-    return now_ns > session->asking.asked_ns + gap_ns;
+    return gap_ns;
+}
+
+/* Has nobody waited or asked for long?  Then this rank does something else. */
+static bool forgotten(const struct session *session, uint64_t now_ns)
+{
+    return now_ns > session->asking.asked_ns + longest_gap(session);
+}
+
+/* Where a new asker is noted: this thread's own place, or the one that asked longest ago. */
+static struct asker *asker_of(struct session *session, pthread_t thread)
+{
+    struct asker *oldest = session->askers;
+
+    for (int i = 0; i < ASKERS; i++) {
+        struct asker *asker = &session->askers[i];
+
+        if (asker->asked_ns && pthread_equal(asker->thread, thread))
+            return asker;
+        if (asker->asked_ns < oldest->asked_ns)
+            oldest = asker;
+    }
+    return oldest;
+}
+
+static void note_asker(struct session *session)
+{
+    *asker_of(session, pthread_self()) = (struct asker){pthread_self(), session->advanced_ns};
+}
+
+bool session_asked(const struct session *session, uint64_t now_ns)
+{
+    for (int i = 0; i < ASKERS; i++) {
+        const struct asker *asker = &session->askers[i];
+
+        if (asker->asked_ns && pthread_equal(asker->thread, pthread_self()))
+            return now_ns <= asker->asked_ns + longest_gap(session);
+    }
+    return false;
 }
 
 /* Somebody waits for the lane now.  Waits in turns keep the first lane until it has no work or nobody asks for it any
@@ -123,8 +161,11 @@ void session_ask(struct session *session, struct lane *lane)
 {
     struct error err;
 
-    /* Another thread's wait looks at the rule; what is quarantined has been judged. */
-    if (session->waiters || lane->orphan)
+    /* What is quarantined has been judged; another thread's wait looks at the rule. */
+    if (lane->orphan)
+        return;
+    note_asker(session);
+    if (session->waiters)
         return;
     error_init(&err);
     (void)judge(session, lane, session->advanced_ns, &err);
@@ -219,6 +260,8 @@ enum status session_wait(struct session *session, struct lane *lane, bool (*over
     if (!session->failed) /* what it waited for then stays written */
         recorder_state(session->recorder, &session->wait);
     st = wait_loop(session, lane, over, context, deadline_ns, err);
+    if (st == STATUS_TIMEOUT && !session->failed)
+        note_asker(session);
     if (--session->waiters)
         return st;
     /* Whoever did not wait for the end comes back, or is forgotten. */
