@@ -68,6 +68,7 @@ enum status tensor_create_in(struct memory *memory, enum dtype dtype, const stru
         return error_set(err, STATUS_NOMEM, "tensor of %zu bytes", bytes);
     }
     atomic_init(&tensor->references, 1);
+    atomic_init(&tensor->pending, 0);
     tensor->dtype = dtype;
     tensor->shape = *shape;
     tensor->bytes = tensor->capacity_bytes = bytes;
@@ -101,6 +102,7 @@ enum status tensor_view_in(struct memory *memory, enum dtype dtype, const struct
     if (!tensor)
         return error_set(err, STATUS_NOMEM, "a view of %zu bytes", bytes);
     atomic_init(&tensor->references, 1);
+    atomic_init(&tensor->pending, 0);
     tensor->dtype = dtype;
     tensor->shape = *shape;
     tensor->bytes = tensor->capacity_bytes = bytes;

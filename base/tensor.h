@@ -30,6 +30,7 @@ typedef void tensor_give_back(void *context);
  * to its element alone. */
 struct tensor {
     atomic_int references;
+    atomic_int pending; /* how many operations that have not ended go by its shape */
     enum dtype dtype;
     struct shape shape;
     size_t bytes;          /* of the elements now described; <= capacity_bytes */

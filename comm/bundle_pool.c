@@ -9,6 +9,7 @@ struct pooled {
     struct bundle bundle; /* first */
     struct pooled *next;  /* free ones */
     bool lent;
+    bool sent; /* pending in its tensors */
 };
 
 struct bundle_pool {
@@ -90,6 +91,18 @@ bool bundle_pool_lent(const struct bundle *bundle)
     return ((const struct pooled *)bundle)->lent;
 }
 
+static void count_tensors(const struct bundle *bundle, int by)
+{
+    for (int t = 0; t < bundle->count; t++)
+        (void)atomic_fetch_add(&bundle->tensor[t]->pending, by);
+}
+
+void bundle_pool_send(struct bundle *bundle)
+{
+    ((struct pooled *)bundle)->sent = true;
+    count_tensors(bundle, 1);
+}
+
 void bundle_pool_give(struct bundle_pool *pool, struct bundle *bundle)
 {
     struct pooled *pooled = (struct pooled *)bundle;
@@ -97,6 +110,9 @@ void bundle_pool_give(struct bundle_pool *pool, struct bundle *bundle)
     if (!bundle)
         return;
     REQUIRE(pooled->lent, "a bundle is given back that is not lent: it was returned or sent before");
+    if (pooled->sent)
+        count_tensors(bundle, -1);
+    pooled->sent = false;
     pooled->lent = false;
     pooled->next = pool->free;
     pool->free = pooled;

@@ -16,6 +16,9 @@ void bundle_pool_destroy(struct bundle_pool *pool);
 /* Lend a bundle until bundle_pool_give; NULL: none is free. */
 struct bundle *bundle_pool_take(struct bundle_pool *pool);
 bool bundle_pool_any(const struct bundle_pool *pool);
+/* A lent one is on its way until it is given back: pending in its tensors. */
+void bundle_pool_send(struct bundle *bundle);
+
 /* Is it lent, and not given back? */
 bool bundle_pool_lent(const struct bundle *bundle);
 /* NULL is allowed; giving back what is not lent is a programming error (CHECK). */

@@ -42,6 +42,15 @@ static void give_retained(struct completion *completion)
     }
 }
 
+/* Tensors that pending work goes by: by is 1 or -1. */
+static void count_tensors(const struct completion *completion, int by)
+{
+    for (int i = 0; i < 2; i++) {
+        if (completion->tensors[i])
+            (void)atomic_fetch_add(&completion->tensors[i]->pending, by);
+    }
+}
+
 /* It leaves pending, exactly once. */
 static void finish(struct completion *completion, enum status st)
 {
@@ -55,6 +64,7 @@ static void finish(struct completion *completion, enum status st)
     if (completion->lane->orphan == completion)
         completion->lane->orphan = NULL;
     drop_after(completion);
+    count_tensors(completion, -1);
     give_retained(completion);
     if (completion->awaited) {
         session->ended_awaited = true;
@@ -98,6 +108,7 @@ static void begin(struct lane *lane, struct completion *completion)
     completion->state = COMPLETION_PENDING;
     completion->references = 2;
     completion->next = NULL;
+    count_tensors(completion, 1);
     record(completion);
 }
 

@@ -5,6 +5,7 @@
 #ifndef COMM_COMPLETION_PRIVATE_H
 #define COMM_COMPLETION_PRIVATE_H
 
+#include "base/tensor.h"
 #include "base/text.h"
 #include "comm/completion.h"
 #include "comm/session_private.h"
@@ -40,8 +41,9 @@ struct completion {
     int references;            /* the caller's, the lane's while pending, and one of each work ordered after it */
     struct completion **after; /* [after_count] what must be done before this begins; a reference of each */
     int after_count;
-    bool local;   /* no other rank takes part */
-    bool awaited; /* some work was ordered after it */
+    struct tensor *tensors[2]; /* counted as pending in them while it is; NULL: none */
+    bool local;                /* no other rank takes part */
+    bool awaited;              /* some work was ordered after it */
     struct retained *retained;
     enum status status;
     char *text; /* why it failed; NULL: the session's failure says */

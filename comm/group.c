@@ -228,6 +228,8 @@ static enum status prepare(struct group *group, enum operation operation, struct
     if (recv) {
         work->send = tensor_retain(send);
         work->recv = tensor_retain(recv);
+        work->completion.tensors[0] = send;
+        work->completion.tensors[1] = recv;
         work->device = memory_device(recv->memory);
         work->dtype = recv->dtype;
         work->shape = recv->shape;

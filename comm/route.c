@@ -425,6 +425,7 @@ enum status route_send(struct route *route, struct bundle *bundle, uint64_t epoc
         return st;
     }
     REQUIRE(bundle_pool_lent(transfer->bundle), "a bundle is sent that is not lent: it was returned or sent before");
+    bundle_pool_send(transfer->bundle);
     route->sequence++;
     session->epoch = epoch;
     if (skip) {

@@ -213,7 +213,8 @@ FERRY_API enum ferry_status ferry_tensor_view(enum ferry_dtype dtype, const stru
                                               void (*give_back)(void *context), void *context,
                                               struct ferry_tensor **ret, struct ferry_error *error);
 
-/* Describe other elements in the same memory; not while a completion retains it.  FERRY_OVERFLOW: they need more. */
+/* Describe other elements in the same memory.  FERRY_INVALID (dtype, ndim; a pending operation works on the tensor, or
+ * its bundle is on its way), FERRY_OVERFLOW: they need more. */
 FERRY_API enum ferry_status ferry_tensor_reshape(struct ferry_tensor *tensor, enum ferry_dtype dtype,
                                                  const struct ferry_shape *shape, struct ferry_error *error);
 

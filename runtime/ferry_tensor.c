@@ -69,6 +69,12 @@ enum ferry_status ferry_tensor_reshape(struct ferry_tensor *tensor, enum ferry_d
 
     if (given != FERRY_OK)
         return given;
+    if (atomic_load(&((struct tensor *)tensor)->pending)) {
+        st = error_set(&err, STATUS_INVALID,
+                       "an operation that has not ended goes by the tensor's shape: reshape it "
+                       "when its completion is done");
+        return ferry_result(NULL, st, &err, error);
+    }
     st = tensor_reshape((struct tensor *)tensor, (enum dtype)dtype, shape_of(shape), &err);
     return ferry_result(NULL, st, &err, error);
 }

@@ -362,9 +362,12 @@ static void scene_deadline(void)
         exit(93);
     if (ferry_rank(session) == 0) {
         report("wait", ferry_wait(completion, 50000000, &error));
+        report("reshape", ferry_tensor_reshape(tensor, FERRY_U8, &(struct ferry_shape){1, {3}}, &error));
         say("in time %d, pending %d", seconds() - start < 0.6, ferry_test(completion) == FERRY_PENDING);
     }
     report("finish", ferry_finish(completion, &error));
+    if (ferry_tensor_reshape(tensor, FERRY_U8, &(struct ferry_shape){1, {3}}, &error) != FERRY_OK)
+        say("the tensor is not given back: %s", error.text);
     ferry_tensor_release(tensor);
 }
 

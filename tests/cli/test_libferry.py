@@ -217,8 +217,9 @@ tally.check(result.code == 0 and re.search("rank 1 is not a member of group narr
             "the session goes on after mistakes", result.summary())
 
 result = run([probe, "deadline", topology(2)], 2)
-tally.check(result.code == 0 and len(lines(result, 0)) == 3 and lines(result, 0)[0].startswith("wait: timeout") and
-            lines(result, 0)[1:] == ["in time 1, pending 1", "finish: ok"],
+tally.check(result.code == 0 and len(lines(result, 0)) == 4 and lines(result, 0)[0].startswith("wait: timeout") and
+            lines(result, 0)[1] == "reshape: invalid argument, speak 1: an operation that has not ended goes by the "
+            "tensor's shape: reshape it when its completion is done" and lines(result, 0)[2:] == ["in time 1, pending 1", "finish: ok"],
             "a caller's deadline leaves the work under way", result.summary())
 
 result = run([probe, "released", topology(2)], 2)

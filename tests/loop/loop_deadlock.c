@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "comm/executor.h"
 
 #define TIMEOUT_NS NS_PER_S
 /* For how long a rank works while others wait for it. */
@@ -175,6 +176,52 @@ START_TEST(a_thread_that_waits_is_no_excuse_to_accuse_one_that_works)
 }
 END_TEST
 
+static enum status ask_in_work(void *context, struct error *err)
+{
+    struct rank *self = context;
+    struct completion *completion = post(self, (uint32_t)self->rank + 1);
+
+    (void)err;
+    (void)ask_until_told(self, completion);
+    completion_abandon(completion);
+    return STATUS_OK;
+}
+
+/* Each rank's executor asks for what the other one never does, while the rank waits for its executor. */
+static enum status work_body(struct rank *self)
+{
+    struct executor *executor = NULL;
+    struct completion *completion = NULL;
+    enum status st = executor_create(self->session, "cpu/0", 1, &executor, &self->err);
+
+    if (st == STATUS_OK)
+        st = executor_submit(executor, ask_in_work, self, &completion, &self->err);
+    if (st == STATUS_OK)
+        st = completion_wait(completion, DEADLINE_NONE, &self->err);
+    while (completion_test(completion) == COMPLETION_PENDING)
+        clock_sleep_ns(NS_PER_MS);
+    completion_abandon(completion);
+    executor_release(executor);
+    return st;
+}
+
+START_TEST(work_that_asks_is_no_sign_of_life)
+{
+    uint64_t start_ns = clock_ns();
+    struct ranks ranks = {.size = 2,
+                          .groups = two,
+                          .group_count = 2,
+                          .body = work_body,
+                          .session = {.timeout_ns = TIMEOUT_NS},
+                          .settle = true};
+
+    ranks_run(&ranks);
+    ck_assert_uint_lt(clock_ns() - start_ns, TIMEOUT_NS + 10 * NS_PER_S);
+    for (int i = 0; i < ranks.size; i++)
+        ck_assert_msg(strstr(ranks.rank[i].err.text, " has stood still for ") != NULL, "%s", ranks.rank[i].err.text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("deadlock");
@@ -187,6 +234,7 @@ int main(void)
     tcase_add_test(tests, so_are_three);
     tcase_add_test(tests, who_says_what_it_works_at_may_ask_meanwhile);
     tcase_add_test(tests, a_thread_that_waits_is_no_excuse_to_accuse_one_that_works);
+    tcase_add_test(tests, work_that_asks_is_no_sign_of_life);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
