@@ -360,14 +360,15 @@ static enum status refuse_device(struct framed_receive *receive, struct session 
     return framed_device_refuse(receive, session, message, ahead, ahead_bytes, err);
 }
 
-/* Is the whole payload in this message, and can it be read where it is? */
+/* Is the whole payload in this message, and can it be read where it is?  A peer could still write there: what is to be
+ * compared, the header, is copied, and payloads whose checksum is taken are received. */
 static bool borrow(struct framed_receive *receive, struct session *session, struct message *message)
 {
     size_t header = receive->detached ? 0 : frame_bytes(&receive->frame);
     unsigned char *bytes = NULL;
 
-    if (!receive->in_place || !session->ops->lend || receive->scratch || (receive->detached && !receive->headed) ||
-        receive->frame.payload_bytes != receive->payload_bytes)
+    if (!receive->in_place || !session->ops->lend || session->options.payload_integrity || receive->scratch ||
+        (receive->detached && !receive->headed) || receive->frame.payload_bytes != receive->payload_bytes)
         return false;
     bytes = session->ops->lend(session->transport, message);
     if (!bytes)
@@ -376,6 +377,7 @@ static bool borrow(struct framed_receive *receive, struct session *session, stru
     receive->lender = session;
     receive->room = receive->payload;
     receive->payload = bytes + header;
+    memcpy(receive->saved, bytes, header);
     return true;
 }
 
@@ -405,6 +407,8 @@ static enum status catch_message(struct framed_receive *receive, struct session 
     if (session->ops->device && (ahead = session->ops->device->ahead(message, &ahead_bytes)))
         return refuse_device(receive, session, message, ahead, ahead_bytes, err);
     st = place(receive, session, &bytes, err);
+    if (st != STATUS_OK && session->ops->give_back)
+        session->ops->give_back(session->transport, message);
     if (st != STATUS_OK || borrow(receive, session, message))
         return st;
     return session->ops->receive(session->transport, message, bytes, receive->message_bytes, &receive->work, err);
@@ -484,9 +488,9 @@ static enum status check(struct framed_receive *receive, struct session *session
 {
     unsigned char expected[FRAME_MAX_BYTES];
     size_t header = frame_bytes(&receive->frame);
-    const unsigned char *got = receive->scratch    ? receive->scratch
-                               : receive->detached ? receive->saved
-                                                   : receive->payload + receive->done_bytes - header;
+    const unsigned char *got = receive->scratch                     ? receive->scratch
+                               : receive->detached || receive->lent ? receive->saved
+                                                                    : receive->payload + receive->done_bytes - header;
     struct text what = {0};
     enum status st = STATUS_OK;
 

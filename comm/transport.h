@@ -94,8 +94,9 @@ struct transport_ops {
     /* Required.  Receive a matched message into memory of exactly its size (borrowed until done).  Takes message. */
     enum status (*receive)(struct transport *transport, struct message *message, void *bytes, size_t count,
                            struct work **ret, struct error *err);
-    /* Optional: read a matched message where it lies, without receiving it.  lend: its bytes, lent until give_back, which
-     * takes the message; NULL: they lie where this rank cannot see them. */
+    /* Optional: read a matched message where it lies, without receiving it.  lend: its bytes, lent until give_back, and
+     * a peer may go on writing them; NULL: they lie where this rank cannot see them.  give_back takes a message that is
+     * not to be received, lent or not.  Both or neither. */
     unsigned char *(*lend)(struct transport *transport, struct message *message);
     void (*give_back)(struct transport *transport, struct message *message);
     /* Required.  Has the work ended?  When *ret is true the work is freed.  After an error it is not: cancel frees it.
