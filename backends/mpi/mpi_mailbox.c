@@ -2,10 +2,12 @@
  * behind, however a process ends.  A number drawn at random, told over MPI, proves that what was opened is the peer's.
  *
  * It holds a table of slots and room for their messages, in units of some pages.  Only its owner looks for room and
- * fills slots; a slot is full until its receiver, and nobody else, has emptied it.  The oldest full slot for (receiver,
- * tag) is what that receiver's next envelope from the owner with this tag stands for, since MPI keeps their order.
+ * fills slots; a slot is full until its receiver, and nobody else, has emptied it.  The envelope names the message's
+ * slot, number, place and size.  A slot's state is the number of the message in it, of which no two are the same:
+ * nothing is searched, and an envelope opens its own message or none.  Peers can write the whole file, so nobody acts
+ * on anything in it but the states: where messages lie the owner keeps for itself, and the receiver has from MPI.
  *
- * Cost: two copies between mapped pages, one on each side, and one empty MPI message.  Sent bytes go past the cache:
+ * Cost: two copies between mapped pages, one on each side, and one small MPI message.  Sent bytes go past the cache:
  * their pages were read last by another core. */
 #include "backends/mpi/mpi_mailbox.h"
 
@@ -25,20 +27,27 @@
 
 enum {
     SLOTS = 128,
-    EMPTY_SLOTS = 32, /* of them for empty messages alone, which cannot go through MPI as they are */
+    ENVELOPE_SLOTS = 32, /* of them for messages of an envelope's size, which cannot go through MPI as they are */
     UNIT_BYTES = 16384,
     UNITS = 512
 };
 
-enum { SLOT_FREE, SLOT_FULL, SLOT_MATCHED };
+/* Free, or the number of the message that lies there, which grows from message to message, and whether it is matched.
+ */
+enum { SLOT_FREE };
+
+static uint64_t slot_full(uint64_t number)
+{
+    return number << 1;
+}
+
+static uint64_t slot_matched(uint64_t number)
+{
+    return number << 1 | 1;
+}
 
 struct mailbox_slot {
-    _Alignas(64) atomic_uint state;
-    uint32_t to;
-    uint32_t tag;
-    uint32_t unit;
-    uint64_t number; /* grows from message to message */
-    uint64_t bytes;
+    _Alignas(64) _Atomic uint64_t state;
 };
 
 /* What lies in the shared file. */
@@ -59,6 +68,8 @@ struct mailbox {
     uint64_t number;
     int slots_used; /* slots from here on were never used, or are free again */
     bool held[SLOTS];
+    int first[SLOTS]; /* unit of the message in a held slot */
+    int units[SLOTS];
     bool unit_held[UNITS];
 };
 
@@ -236,18 +247,20 @@ static int units_of(size_t bytes)
     return (int)((bytes + UNIT_BYTES - 1) / UNIT_BYTES);
 }
 
+static void let_go(struct mailbox *mailbox, int slot)
+{
+    memset(mailbox->unit_held + mailbox->first[slot], 0, (size_t)mailbox->units[slot] * sizeof(bool));
+    mailbox->held[slot] = false;
+}
+
 /* Take back what receivers have emptied. */
 static void reclaim(struct mailbox *mailbox)
 {
     int last = 0;
 
     for (int i = 0; i < mailbox->slots_used; i++) {
-        struct mailbox_slot *slot = &mailbox->own->slots[i];
-
-        if (mailbox->held[i] && atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_FREE) {
-            memset(mailbox->unit_held + slot->unit, 0, (size_t)units_of(slot->bytes) * sizeof(bool));
-            mailbox->held[i] = false;
-        }
+        if (mailbox->held[i] && atomic_load_explicit(&mailbox->own->slots[i].state, memory_order_acquire) == SLOT_FREE)
+            let_go(mailbox, i);
         if (mailbox->held[i])
             last = i + 1;
     }
@@ -256,7 +269,7 @@ static void reclaim(struct mailbox *mailbox)
 
 static int find_slot(const struct mailbox *mailbox, size_t bytes)
 {
-    int count = bytes ? SLOTS - EMPTY_SLOTS : SLOTS;
+    int count = bytes == MAILBOX_ENVELOPE_BYTES ? SLOTS : SLOTS - ENVELOPE_SLOTS;
 
     for (int i = 0; i < count; i++) {
         if (!mailbox->held[i])
@@ -279,9 +292,8 @@ static int find_units(const struct mailbox *mailbox, int units)
     return units ? -1 : 0;
 }
 
-bool mailbox_put(struct mailbox *mailbox, int peer, uint32_t tag, const void *bytes, size_t count)
+bool mailbox_put(struct mailbox *mailbox, const void *bytes, size_t count, struct mail *ret)
 {
-    struct mailbox_slot *slot = NULL;
     int units = units_of(count);
     int at = -1;
     int first = -1;
@@ -291,53 +303,46 @@ bool mailbox_put(struct mailbox *mailbox, int peer, uint32_t tag, const void *by
     first = find_units(mailbox, units);
     if (at < 0 || first < 0)
         return false;
-    slot = &mailbox->own->slots[at];
-    slot->to = (uint32_t)peer;
-    slot->tag = tag;
-    slot->unit = (uint32_t)first;
-    slot->number = mailbox->number++;
-    slot->bytes = count;
+    *ret = (struct mail){.slot = (uint32_t)at, .unit = (uint32_t)first, .number = ++mailbox->number, .bytes = count};
     stream_copy(mailbox->own->room[first], bytes, count);
     mailbox->held[at] = true;
+    mailbox->first[at] = first;
+    mailbox->units[at] = units;
     memset(mailbox->unit_held + first, true, (size_t)units * sizeof(bool));
     if (mailbox->slots_used <= at)
         mailbox->slots_used = at + 1;
-    atomic_store_explicit(&slot->state, SLOT_FULL, memory_order_release);
+    atomic_store_explicit(&mailbox->own->slots[at].state, slot_full(ret->number), memory_order_release);
     return true;
 }
 
-enum status mailbox_match(struct mailbox *mailbox, int peer, uint32_t tag, struct mailbox_slot **ret, size_t *ret_bytes,
-                          struct error *err)
+void mailbox_take_back(struct mailbox *mailbox, const struct mail *mail)
 {
-    struct mailbox_slot *slots = mailbox->boxes[peer]->slots;
-    struct mailbox_slot *oldest = NULL;
+    atomic_store_explicit(&mailbox->own->slots[mail->slot].state, SLOT_FREE, memory_order_relaxed);
+    let_go(mailbox, (int)mail->slot);
+}
 
-    for (int i = 0; i < SLOTS; i++) {
-        struct mailbox_slot *slot = &slots[i];
+enum status mailbox_match(struct mailbox *mailbox, int peer, uint32_t tag, const struct mail *mail, struct error *err)
+{
+    uint64_t state = slot_full(mail->number);
 
-        if (atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_FULL &&
-            slot->to == (uint32_t)mailbox->rank && slot->tag == tag && (!oldest || slot->number < oldest->number))
-            oldest = slot;
-    }
-    if (!oldest)
+    if (mail->bytes > MAILBOX_MOST_BYTES || mail->unit > UNITS || (size_t)units_of(mail->bytes) > UNITS - mail->unit)
+        return error_set(err, STATUS_CORRUPT, "rank %d says that %" PRIu64 " bytes lie at unit %" PRIu32, peer,
+                         mail->bytes, mail->unit);
+    if (mail->slot >= SLOTS || !mail->number ||
+        !atomic_compare_exchange_strong_explicit(&mailbox->boxes[peer]->slots[mail->slot].state, &state,
+                                                 slot_matched(mail->number), memory_order_acquire,
+                                                 memory_order_relaxed))
         return error_set(err, STATUS_CORRUPT, "rank %d sent word of a message with tag %" PRIu32 " that is not there",
                          peer, tag);
-    if (oldest->bytes > MAILBOX_MOST_BYTES || oldest->unit > UNITS ||
-        (size_t)units_of(oldest->bytes) > UNITS - oldest->unit)
-        return error_set(err, STATUS_CORRUPT, "rank %d says that %" PRIu64 " bytes lie at unit %" PRIu32, peer,
-                         oldest->bytes, oldest->unit);
-    atomic_store_explicit(&oldest->state, SLOT_MATCHED, memory_order_relaxed);
-    *ret = oldest;
-    *ret_bytes = oldest->bytes;
     return STATUS_OK;
 }
 
-unsigned char *mailbox_bytes(const struct mailbox *mailbox, int peer, const struct mailbox_slot *slot)
+unsigned char *mailbox_bytes(const struct mailbox *mailbox, int peer, const struct mail *mail)
 {
-    return mailbox->boxes[peer]->room[slot->unit];
+    return mailbox->boxes[peer]->room[mail->unit];
 }
 
-void mailbox_return(struct mailbox_slot *slot)
+void mailbox_return(struct mailbox *mailbox, int peer, const struct mail *mail)
 {
-    atomic_store_explicit(&slot->state, SLOT_FREE, memory_order_release);
+    atomic_store_explicit(&mailbox->boxes[peer]->slots[mail->slot].state, SLOT_FREE, memory_order_release);
 }

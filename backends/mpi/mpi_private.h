@@ -13,7 +13,8 @@ enum { HOST_BYTES = 64 };
 /* One posted send or receive.  Free ones lie in a list: one is needed for every message. */
 struct work {
     MPI_Request request;
-    int expected; /* bytes of a receive; -1: a send, or a receive that has happened */
+    int expected;     /* bytes of a receive; -1: a send, or a receive that has happened */
+    struct mail mail; /* the envelope under way */
     struct work *next;
 };
 

@@ -12,7 +12,8 @@
 /* One matched message, not yet received: MPI's, or one in its sender's mailbox. */
 struct message {
     MPI_Message handle;
-    struct mailbox_slot *slot; /* NULL: MPI's */
+    bool mailed; /* it lies where mail says */
+    struct mail mail;
     int peer;
 };
 
@@ -69,10 +70,10 @@ static void work_give(struct transport *transport, struct work *work)
     transport->free_work = work;
 }
 
-/* Empty messages always: without one in the mailbox they would be taken for envelopes. */
+/* Messages of an envelope's size always: outside the mailbox they would be taken for envelopes. */
 static bool mailable(const struct transport *transport, int peer, size_t count)
 {
-    bool size = !count || (count >= MAILBOX_LEAST_BYTES && count <= MAILBOX_MOST_BYTES);
+    bool size = count == MAILBOX_ENVELOPE_BYTES || (count >= MAILBOX_LEAST_BYTES && count <= MAILBOX_MOST_BYTES);
 
     return size && mailbox_reaches(transport->mailbox, peer);
 }
@@ -81,6 +82,7 @@ static enum status mpi_send(struct transport *transport, int peer, uint32_t tag,
                             struct work **ret, struct error *err)
 {
     struct work *work;
+    bool mailed = false;
     enum status st;
     int length;
 
@@ -90,16 +92,21 @@ static enum status mpi_send(struct transport *transport, int peer, uint32_t tag,
     if (!work)
         return error_set(err, STATUS_NOMEM, "message to rank %d", peer);
     if (mailable(transport, peer, count)) {
-        if (mailbox_put(transport->mailbox, peer, tag, bytes, count)) {
-            length = 0;
-        } else if (!count) {
+        mailed = mailbox_put(transport->mailbox, bytes, count, &work->mail);
+        if (!mailed && count == MAILBOX_ENVELOPE_BYTES) {
             work_give(transport, work);
-            return error_set(err, STATUS_TRANSPORT, "rank %d has not taken its empty messages", peer);
+            return error_set(err, STATUS_TRANSPORT, "rank %d has not taken its messages of %zu bytes", peer, count);
         }
+    }
+    if (mailed) {
+        bytes = &work->mail;
+        length = MAILBOX_ENVELOPE_BYTES;
     }
     st = mpi_status(MPI_Isend(bytes, length, MPI_BYTE, peer, (int)tag, transport->payload, &work->request), "MPI_Isend",
                     err);
     if (st) {
+        if (mailed)
+            mailbox_take_back(transport->mailbox, &work->mail);
         work_give(transport, work);
         return st;
     }
@@ -111,9 +118,15 @@ static enum status mpi_send(struct transport *transport, int peer, uint32_t tag,
 static enum status open_envelope(struct transport *transport, int peer, uint32_t tag, struct message *message,
                                  size_t *ret_bytes, struct error *err)
 {
-    enum status st = mpi_status(MPI_Mrecv(NULL, 0, MPI_BYTE, &message->handle, MPI_STATUS_IGNORE), "MPI_Mrecv", err);
+    struct mail *mail = &message->mail;
+    enum status st = mpi_status(MPI_Mrecv(mail, MAILBOX_ENVELOPE_BYTES, MPI_BYTE, &message->handle, MPI_STATUS_IGNORE),
+                                "MPI_Mrecv", err);
 
-    return st ? st : mailbox_match(transport->mailbox, peer, tag, &message->slot, ret_bytes, err);
+    if (st == STATUS_OK)
+        st = mailbox_match(transport->mailbox, peer, tag, mail, err);
+    message->mailed = st == STATUS_OK;
+    *ret_bytes = (size_t)mail->bytes;
+    return st;
 }
 
 static enum status mpi_probe(struct transport *transport, int peer, uint32_t tag, struct message **ret,
@@ -135,7 +148,7 @@ static enum status mpi_probe(struct transport *transport, int peer, uint32_t tag
     (void)MPI_Get_elements_x(&what, MPI_BYTE, &count);
     **ret = (struct message){.handle = handle, .peer = peer};
     *ret_bytes = count < 0 ? 0 : (size_t)count;
-    if (count || !mailbox_hears(transport->mailbox, peer))
+    if (count != MAILBOX_ENVELOPE_BYTES || !mailbox_hears(transport->mailbox, peer))
         return STATUS_OK;
     st = open_envelope(transport, peer, tag, *ret, ret_bytes, err);
     if (st) {
@@ -143,6 +156,13 @@ static enum status mpi_probe(struct transport *transport, int peer, uint32_t tag
         *ret = NULL;
     }
     return st;
+}
+
+/* Its room in the mailbox is free again. */
+static void let_go(struct transport *transport, const struct message *message)
+{
+    if (message->mailed)
+        mailbox_return(transport->mailbox, message->peer, &message->mail);
 }
 
 static enum status mpi_receive(struct transport *transport, struct message *message, void *bytes, size_t count,
@@ -154,14 +174,18 @@ static enum status mpi_receive(struct transport *transport, struct message *mess
     int length;
 
     free(message);
-    if (size_to_int(count, &length))
+    if (size_to_int(count, &length)) {
+        let_go(transport, &matched);
         return error_set(err, STATUS_OVERFLOW, "message of %zu bytes", count);
-    work = work_take(transport, matched.slot ? -1 : length);
-    if (!work)
+    }
+    work = work_take(transport, matched.mailed ? -1 : length);
+    if (!work) {
+        let_go(transport, &matched);
         return error_set(err, STATUS_NOMEM, "receiving %zu bytes", count);
-    if (matched.slot) {
-        memcpy(bytes, mailbox_bytes(transport->mailbox, matched.peer, matched.slot), count);
-        mailbox_return(matched.slot);
+    }
+    if (matched.mailed) {
+        memcpy(bytes, mailbox_bytes(transport->mailbox, matched.peer, &matched.mail), count);
+        let_go(transport, &matched);
         *ret = work;
         return STATUS_OK;
     }
@@ -176,13 +200,12 @@ static enum status mpi_receive(struct transport *transport, struct message *mess
 
 static unsigned char *mpi_lend(struct transport *transport, struct message *message)
 {
-    return message->slot ? mailbox_bytes(transport->mailbox, message->peer, message->slot) : NULL;
+    return message->mailed ? mailbox_bytes(transport->mailbox, message->peer, &message->mail) : NULL;
 }
 
 static void mpi_give_back(struct transport *transport, struct message *message)
 {
-    (void)transport;
-    mailbox_return(message->slot);
+    let_go(transport, message);
     free(message);
 }
 

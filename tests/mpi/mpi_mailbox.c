@@ -7,9 +7,12 @@
 
 #include "backends/mpi/mpi_mailbox.h"
 
-enum { MOST = 64, TAG = 5, OTHER_TAG = 6 };
+enum { MOST = 64, TAG = 5, OTHER_TAG = 6, ENOUGH = 10000 };
 
 static struct mailbox *mailbox;
+static MPI_Request envelope[ENOUGH];
+static struct mail sent[ENOUGH];
+static int envelopes;
 static int rank;
 static int size;
 static int right;
@@ -26,20 +29,39 @@ static void fill(unsigned char *bytes, size_t count, int message)
         bytes[i] = byte_of(rank, message, i);
 }
 
+/* Put a message in and send its envelope to the right neighbour; false: no room. */
+static bool post(int tag, const void *bytes, size_t count)
+{
+    struct mail *mail = &sent[envelopes];
+
+    if (!mailbox_put(mailbox, bytes, count, mail))
+        return false;
+    (void)MPI_Isend(mail, sizeof *mail, MPI_BYTE, right, tag, MPI_COMM_WORLD, &envelope[envelopes++]);
+    return true;
+}
+
+static struct mail next_envelope(uint32_t tag)
+{
+    struct mail mail = {0};
+
+    (void)MPI_Recv(&mail, sizeof mail, MPI_BYTE, left, (int)tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return mail;
+}
+
 /* Is the next message of the left neighbour this one, of count bytes? */
 static bool next_is(uint32_t tag, int message, size_t count)
 {
-    struct mailbox_slot *slot = NULL;
+    struct mail mail = next_envelope(tag);
     unsigned char *in = NULL;
-    size_t bytes = 0;
+    size_t bytes = (size_t)mail.bytes;
     bool right_bytes = false;
 
-    if (mailbox_match(mailbox, left, tag, &slot, &bytes, NULL) != STATUS_OK)
+    if (mailbox_match(mailbox, left, tag, &mail, NULL) != STATUS_OK)
         return false;
     in = malloc(bytes + 1);
     in[bytes] = 0x5a;
-    memcpy(in, mailbox_bytes(mailbox, left, slot), bytes);
-    mailbox_return(slot);
+    memcpy(in, mailbox_bytes(mailbox, left, &mail), bytes);
+    mailbox_return(mailbox, left, &mail);
     right_bytes = bytes == count && in[bytes] == 0x5a;
     for (size_t i = 0; right_bytes && i < count; i++)
         right_bytes = in[i] == byte_of(left, message, i);
@@ -52,6 +74,14 @@ static void barrier(void)
     (void)MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* The end of a test's communication. */
+static void settle(void)
+{
+    (void)MPI_Waitall(envelopes, envelope, MPI_STATUSES_IGNORE);
+    envelopes = 0;
+    barrier();
+}
+
 START_TEST(each_tag_keeps_its_order)
 {
     static const size_t counts[] = {5000, 1 << 20, 1, 0, 16384, 16385, 40000, 0};
@@ -62,14 +92,14 @@ START_TEST(each_tag_keeps_its_order)
 
     for (int i = 0; i < COUNT; i++) {
         fill(out, counts[i], i);
-        put = put && mailbox_put(mailbox, right, i % 2 ? OTHER_TAG : TAG, out, counts[i]);
+        put = put && post(i % 2 ? OTHER_TAG : TAG, out, counts[i]);
     }
     barrier();
     for (int odd = 1; odd >= 0; odd--) {
         for (int i = odd; i < COUNT; i += 2)
             came = came && next_is(i % 2 ? OTHER_TAG : TAG, i, counts[i]);
     }
-    barrier();
+    settle();
     free(out);
     ck_assert(put);
     ck_assert(came);
@@ -87,7 +117,7 @@ START_TEST(a_full_mailbox_refuses_until_something_is_taken)
 
     for (; first < MOST; first++) {
         fill(out, MAILBOX_MOST_BYTES, first);
-        if (!mailbox_put(mailbox, right, TAG, out, MAILBOX_MOST_BYTES))
+        if (!post(TAG, out, MAILBOX_MOST_BYTES))
             break;
     }
     barrier();
@@ -96,13 +126,13 @@ START_TEST(a_full_mailbox_refuses_until_something_is_taken)
     barrier();
     for (; again < MOST; again++) {
         fill(out, MAILBOX_MOST_BYTES, first + again);
-        if (!mailbox_put(mailbox, right, TAG, out, MAILBOX_MOST_BYTES))
+        if (!post(TAG, out, MAILBOX_MOST_BYTES))
             break;
     }
     barrier();
     for (int i = first / 2; i < first + again; i++, rest++)
         came = came && next_is(TAG, i, MAILBOX_MOST_BYTES);
-    barrier();
+    settle();
     free(out);
     ck_assert_int_ge(first, 4);
     ck_assert_int_lt(first, MOST);
@@ -112,48 +142,114 @@ START_TEST(a_full_mailbox_refuses_until_something_is_taken)
 }
 END_TEST
 
-/* Small ones run out of slots first; those that stay are for empty messages, which cannot go otherwise. */
-START_TEST(empty_messages_find_room_where_others_do_not)
+/* Small ones run out of slots first; those that stay are for messages of an envelope's size,
+ * which cannot go otherwise. */
+START_TEST(messages_of_an_envelopes_size_find_room_where_others_do_not)
 {
-    unsigned char byte = byte_of(rank, 0, 0);
+    unsigned char out[MAILBOX_ENVELOPE_BYTES];
     int others = 0;
-    int empty = 0;
+    int special = 0;
     bool came = true;
 
-    while (others < 10000 && mailbox_put(mailbox, right, TAG, &byte, 1))
+    fill(out, sizeof out, 0);
+    while (others < ENOUGH / 2 && post(TAG, out, 1))
         others++;
-    while (empty < 10000 && mailbox_put(mailbox, right, TAG, NULL, 0))
-        empty++;
+    while (special < ENOUGH / 2 && post(TAG, out, sizeof out))
+        special++;
     barrier();
     for (int i = 0; i < others; i++)
         came = came && next_is(TAG, 0, 1);
-    for (int i = 0; i < empty; i++)
-        came = came && next_is(TAG, 0, 0);
-    barrier();
-    ck_assert_int_lt(others, 10000);
-    ck_assert_int_gt(empty, 0);
-    ck_assert_int_lt(empty, 10000);
+    for (int i = 0; i < special; i++)
+        came = came && next_is(TAG, 0, sizeof out);
+    settle();
+    ck_assert_int_lt(others, ENOUGH / 2);
+    ck_assert_int_gt(special, 0);
+    ck_assert_int_lt(special, ENOUGH / 2);
     ck_assert(came);
 }
 END_TEST
 
-START_TEST(word_of_a_message_that_is_not_there_is_refused)
+START_TEST(envelopes_that_lie_are_refused)
 {
-    struct mailbox_slot *slot = NULL;
-    struct error err = {0};
-    size_t bytes = 0;
-    unsigned char byte = 1;
-    bool put = mailbox_put(mailbox, right, TAG, &byte, 1);
-    enum status st;
+    static const struct {
+        struct mail wrong; /* is added to what was sent */
+        const char *says;
+    } lies[] = {
+        {{.slot = 1}, "sent word of a message with tag 5 that is not there"},
+        {{.slot = 1 << 20}, "sent word of a message with tag 5 that is not there"},
+        {{.number = 1}, "sent word of a message with tag 5 that is not there"},
+        {{.unit = 1 << 20}, "bytes lie at unit"},
+        {{.unit = UINT32_MAX / 2}, "bytes lie at unit"},
+        {{.bytes = MAILBOX_MOST_BYTES}, "bytes lie at unit"},
+        {{.bytes = UINT64_MAX - 100000}, "bytes lie at unit"},
+    };
+    enum { COUNT = sizeof lies / sizeof *lies };
+    static unsigned char out[5000];
+    struct error err[COUNT] = {0};
+    enum status st[COUNT];
+    enum status twice;
+    enum status once;
+    struct mail mail;
+    bool put = post(TAG, out, sizeof out);
 
-    barrier();
-    st = mailbox_match(mailbox, left, OTHER_TAG, &slot, &bytes, &err);
-    (void)mailbox_match(mailbox, left, TAG, &slot, &bytes, NULL);
-    mailbox_return(slot);
-    barrier();
+    mail = next_envelope(TAG);
+    for (int i = 0; i < COUNT; i++) {
+        struct mail lie = {mail.slot + lies[i].wrong.slot, mail.unit + lies[i].wrong.unit,
+                           mail.number + lies[i].wrong.number, mail.bytes + lies[i].wrong.bytes};
+
+        st[i] = mailbox_match(mailbox, left, TAG, &lie, &err[i]);
+    }
+    once = mailbox_match(mailbox, left, TAG, &mail, NULL);
+    twice = mailbox_match(mailbox, left, TAG, &mail, NULL);
+    mailbox_return(mailbox, left, &mail);
+    settle();
     ck_assert(put);
-    ck_assert_int_eq(st, STATUS_CORRUPT);
-    ck_assert_ptr_nonnull(strstr(err.text, "sent word of a message with tag 6 that is not there"));
+    for (int i = 0; i < COUNT; i++) {
+        ck_assert_msg(st[i] == STATUS_CORRUPT, "lie %d", i);
+        ck_assert_ptr_nonnull(strstr(err[i].text, lies[i].says));
+    }
+    ck_assert_int_eq(once, STATUS_OK);
+    ck_assert_int_eq(twice, STATUS_CORRUPT);
+}
+END_TEST
+
+/* A slot that was emptied and filled again is another message's, whoever it is for. */
+START_TEST(an_envelope_never_opens_a_later_message_in_its_slot)
+{
+    static unsigned char out[5000];
+    bool put = post(TAG, out, sizeof out);
+    struct mail first = next_envelope(TAG);
+    struct mail second;
+    enum status before = mailbox_match(mailbox, left, TAG, &first, NULL);
+    enum status old;
+    enum status new;
+
+    mailbox_return(mailbox, left, &first);
+    barrier();
+    put = post(TAG, out, sizeof out) && put;
+    second = next_envelope(TAG);
+    old = mailbox_match(mailbox, left, TAG, &first, NULL);
+    new = mailbox_match(mailbox, left, TAG, &second, NULL);
+    mailbox_return(mailbox, left, &second);
+    settle();
+    ck_assert(put);
+    ck_assert_uint_eq(first.slot, second.slot);
+    ck_assert_int_eq(before, STATUS_OK);
+    ck_assert_int_eq(old, STATUS_CORRUPT);
+    ck_assert_int_eq(new, STATUS_OK);
+}
+END_TEST
+
+START_TEST(what_is_taken_back_makes_room)
+{
+    static unsigned char out[5000];
+    struct mail mail;
+    int put = 0;
+
+    for (int i = 0; i < ENOUGH && mailbox_put(mailbox, out, sizeof out, &mail); i++, put++)
+        mailbox_take_back(mailbox, &mail);
+    settle();
+    ck_assert_int_eq(put, ENOUGH);
 }
 END_TEST
 
@@ -174,8 +270,10 @@ int main(int argc, char **argv)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, each_tag_keeps_its_order);
     tcase_add_test(tests, a_full_mailbox_refuses_until_something_is_taken);
-    tcase_add_test(tests, empty_messages_find_room_where_others_do_not);
-    tcase_add_test(tests, word_of_a_message_that_is_not_there_is_refused);
+    tcase_add_test(tests, messages_of_an_envelopes_size_find_room_where_others_do_not);
+    tcase_add_test(tests, envelopes_that_lie_are_refused);
+    tcase_add_test(tests, an_envelope_never_opens_a_later_message_in_its_slot);
+    tcase_add_test(tests, what_is_taken_back_makes_room);
     suite_add_tcase(suite, tests);
     srunner_set_fork_status(runner, CK_NOFORK);
     if (mailbox_reaches(mailbox, right) && mailbox_hears(mailbox, left)) {

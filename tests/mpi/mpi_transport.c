@@ -15,7 +15,7 @@ static int size;
 static int right; /* neighbours in a ring; on one rank: itself */
 static int left;
 
-static const size_t sizes[] = {0, 1, 64, 4095, 4097, 65536, 70000, 1 << 20, (8 << 20) + 3};
+static const size_t sizes[] = {0, 1, 24, 64, 4095, 4097, 65536, 70000, 1 << 20, (8 << 20) + 3};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
 static enum status finish(struct work *work)
@@ -95,6 +95,36 @@ START_TEST(messages_of_every_size_arrive_whole)
         ck_assert_msg(right_size[i], "%zu bytes", sizes[i]);
         ck_assert_msg(right_bytes[i], "%zu bytes", sizes[i]);
     }
+}
+END_TEST
+
+/* Where a mailbox is between neighbours: messages of 24 bytes have no other way, and no room is lost. */
+START_TEST(a_send_that_mpi_refuses_leaves_nothing_behind)
+{
+    static const uint32_t no_tag = (uint32_t)1 << 31;
+    unsigned char bytes[24] = {1, 2, 3};
+    unsigned char in[24] = {0};
+    struct work *send = NULL;
+    struct work *receive = NULL;
+    struct message *message;
+    size_t came = 0;
+    int refused = 0;
+    enum status st;
+
+    for (int i = 0; i < 1000; i++)
+        refused += ops->send(transport, right, no_tag, bytes, sizeof bytes, &send, NULL) != STATUS_OK;
+    st = ops->send(transport, right, 9, bytes, sizeof bytes, &send, NULL);
+    if (st == STATUS_OK) {
+        came = await(left, 9, &message);
+        (void)ops->receive(transport, message, in, came, &receive, NULL);
+        (void)finish(receive);
+        (void)finish(send);
+    }
+    barrier();
+    ck_assert_int_eq(refused, 1000);
+    ck_assert_int_eq(st, STATUS_OK);
+    ck_assert_uint_eq(came, sizeof in);
+    ck_assert_mem_eq(in, bytes, sizeof in);
 }
 END_TEST
 
@@ -245,6 +275,7 @@ int main(void)
     }
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, messages_of_every_size_arrive_whole);
+    tcase_add_test(tests, a_send_that_mpi_refuses_leaves_nothing_behind);
     tcase_add_test(tests, a_message_of_an_unexpected_size_is_told_before_it_is_received);
     tcase_add_test(tests, tags_do_not_mix_and_order_is_kept);
     tcase_add_test(tests, a_large_send_returns_at_once);
