@@ -1,8 +1,11 @@
 /* One collective under way: rounds of framed messages, driven by an algorithm's table.
  *
  * A round begins when the algorithm has named its messages; it ends when each has come (and was compared) and each has
- * gone.  Payloads lie in staging memory, and the caller's tensors are written only in end, after every header of the
- * round was the expected one. */
+ * gone.  Small payloads lie in staging memory, and reach the caller's tensors only in end, after every header of the
+ * round was the expected one.  Large ones, behind a vote ahead or without one, and those in a device's memory go
+ * straight where they belong, each after its own header; where a later header of the same operation is damaged, the
+ * operation fails with parts of the caller's tensor written.  With full checks disagreeing calls are found by the vote,
+ * before that. */
 #ifndef COMM_COLLECTIVE_H
 #define COMM_COLLECTIVE_H
 

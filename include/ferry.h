@@ -361,6 +361,8 @@ FERRY_API int ferry_group_member(const struct ferry_group *group, int index);
 
 /* The operations.  Collective over the group; each posts and returns (*ret) one completion; a group runs one operation
  * at a time, further ones queue.  Tensors are retained until completion.  send and recv share no byte unless said.
+ * What recv holds before completion, or after a failure, is undefined.  With checks: full members that call with
+ * different things are found before any payload reaches it.
  * FERRY_INVALID    the topology did not select the operation or the dtype, this rank is no member, or shapes, axis,
  *                  counts, tensors break what is said here
  * FERRY_OVERFLOW   a tensor exceeds the group's limits.max_bytes, or counts do not add up in 64 bits
