@@ -1,6 +1,7 @@
 /* Every collective against a serial reference: sizes 1 to 16, permuted members, any axis, zeros, pieces. */
 #include "tests/loop/sample.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -344,6 +345,64 @@ START_TEST(zero_elements_behind_null_pointers_succeed)
 }
 END_TEST
 
+/* A transport that lends its messages, each in a place of its own. */
+enum { LENT_MOST = 4096, LENT_BYTES = 1024 };
+static _Alignas(64) unsigned char lent[LENT_MOST][LENT_BYTES];
+static atomic_int lent_count;
+static _Thread_local size_t probed_bytes;
+
+static enum status lending_probe(struct transport *transport, int peer, uint32_t tag, struct message **ret,
+                                 size_t *ret_bytes, struct error *err)
+{
+    enum status st = loopback_ops.probe(transport, peer, tag, ret, ret_bytes, err);
+
+    probed_bytes = *ret_bytes;
+    return st;
+}
+
+static unsigned char *lending_lend(struct transport *transport, struct message *message)
+{
+    unsigned char *bytes = lent[atomic_fetch_add(&lent_count, 1) % LENT_MOST];
+    struct work *work = NULL;
+    bool over = false;
+
+    EXPECT(probed_bytes <= LENT_BYTES);
+    EXPECT(loopback_ops.receive(transport, message, bytes, probed_bytes, &work, NULL) == STATUS_OK);
+    while (!over)
+        EXPECT(loopback_ops.test(transport, work, &over, NULL) == STATUS_OK);
+    return bytes;
+}
+
+static void lending_give_back(struct transport *transport, struct message *message)
+{
+    (void)transport;
+    (void)message; /* received when it was lent */
+}
+
+/* Whoever lends may be written to by others: what a checksum was taken of must be what is used. */
+START_TEST(payloads_whose_checksum_is_taken_are_never_read_where_they_lie)
+{
+    int members[] = {0, 1, 2, 3};
+    struct transport_ops ops = loopback_ops;
+    struct group_spec group = GROUP(1, 4, members);
+    struct sample sample = {.elements = 7};
+    struct ranks ranks = {.size = 4, .ops = &ops, .groups = &group, .group_count = 1, .body = cancelling_body};
+
+    ops.probe = lending_probe;
+    ops.lend = lending_lend;
+    ops.give_back = lending_give_back;
+    ranks.context = &sample;
+    ranks.session.checks = CHECKS_FULL;
+    ranks.session.payload_integrity = _i == 1;
+    ranks_run(&ranks);
+    ranks_check(&ranks);
+    if (_i == 1)
+        ck_assert_int_eq(atomic_load(&lent_count), 0);
+    else
+        ck_assert_int_gt(atomic_load(&lent_count), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("collectives");
@@ -360,6 +419,7 @@ int main(void)
     tcase_add_loop_test(all, broadcast_takes_its_root_as_a_member_index, 0, SIZES);
     tcase_add_loop_test(all, agreement_is_false_everywhere_when_one_says_so, 0, SIZES);
     tcase_add_loop_test(all, pieces_and_rendezvous_and_lighter_checks_change_nothing, 0, SIZES);
+    tcase_add_loop_test(all, payloads_whose_checksum_is_taken_are_never_read_where_they_lie, 0, 2);
     tcase_add_test(all, overlapping_groups_work_at_once);
     tcase_add_test(all, operations_of_one_group_queue_in_order);
     tcase_add_loop_test(all, zero_elements_behind_null_pointers_succeed, 0, SIZES);
