@@ -92,40 +92,47 @@ static long number_behind(const char *json, const char *key)
 }
 
 /* Has the cause that is there been told to whoever would read ours?  So it is when its culprit itself, or its keeper,
- * wrote it, or when it blames the same rank.  A rank of another part of a job whose network is cut writes one as well,
- * but nobody who sees this part reads what it prints. */
+ * wrote it, when it blames the same rank, or when it is empty: the mark of one that a full disk did not take.  A rank
+ * of another part of a job whose network is cut writes one as well, but nobody who sees this part reads what it prints.
+ */
 static bool is_told(const char *path, int rank)
 {
     char json[512];
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t count = file < 0 ? 0 : read(file, json, sizeof json - 1);
+    ssize_t count;
     long blamed;
 
-    if (file >= 0)
-        close(file);
+    if (file < 0)
+        return false;
+    count = read(file, json, sizeof json - 1);
+    close(file);
     json[count > 0 ? count : 0] = '\0';
     blamed = number_behind(json, "\"rank\": ");
-    return blamed >= 0 && (blamed == rank || blamed == number_behind(json, "\"reporter\": "));
+    return count == 0 || (blamed >= 0 && (blamed == rank || blamed == number_behind(json, "\"reporter\": ")));
 }
 
 static enum status publish(const char *temporary, const char *path, const struct text *json, int rank, bool *ret_first,
                            struct error *err)
 {
     int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    bool ok;
+    int why = 0;
 
     if (file < 0)
         return error_set(err, STATUS_STORAGE, "%s: %s", temporary, strerror(errno));
-    ok = !json->failed && write_all(file, json->bytes, json->length);
-    close(file);
-    if (ok && link(temporary, path) != 0) {
-        ok = errno == EEXIST;
-        *ret_first = !ok || !is_told(path, rank);
+    if (json->failed || !write_all(file, json->bytes, json->length)) {
+        why = json->failed ? ENOMEM : errno;
+        if (ftruncate(file, 0) != 0)
+            why = errno;
     }
-    if (!ok)
-        (void)error_set(err, STATUS_STORAGE, "%s: %s", path, strerror(errno));
+    close(file);
+    if (link(temporary, path) != 0) {
+        int link_why = errno;
+
+        *ret_first = link_why != EEXIST || !is_told(path, rank);
+        why = why || link_why == EEXIST ? why : link_why;
+    }
     unlink(temporary);
-    return ok ? STATUS_OK : STATUS_STORAGE;
+    return why ? error_set(err, STATUS_STORAGE, "%s: %s", path, strerror(why)) : STATUS_OK;
 }
 
 enum status cause_save(const char *run_dir, const struct cause *cause, const char *last, bool *ret_first,

@@ -444,6 +444,21 @@ def test_signals():
         unharmed("B58 /dev/shm of 512 KiB", result, reference)
 
     @case
+    def full_run_dir():
+        """Not even the cause can be written: one rank tells it all the same, and one only."""
+        where = os.path.join(folder, "full")
+        os.makedirs(where, exist_ok=True)
+        path = topology("full", {"pipeline": 4})
+        script = 'mount -t tmpfs -o size=4k tmpfs "$0" && exec "$@"'
+        command = ["unshare", "-m", "sh", "-c", script, where]
+        if running.execute(command + ["true"], timeout=30).code:
+            tally.skip("a run_dir of 4 KiB", "no mount namespace may be made here")
+            return
+        result = running.execute(command + running.mpirun_command(4, ["run", path, "--set", "run_dir=" + where]),
+                                 timeout=60)
+        expecting.failure(tally, "a run_dir of 4 KiB", result, "storage", r"No space left on device")
+
+    @case
     def quarantined():
         path = topology("quarantine", {"pipeline": 2}, on_timeout="quarantine")
         result = running.mpirun(2, ["run", path, "--fault", "rank=1,op=8,kind=stop"], timeout=60)
