@@ -448,7 +448,7 @@ def test_signals():
         """Not even the cause can be written: one rank tells it all the same, and one only."""
         where = os.path.join(folder, "full")
         os.makedirs(where, exist_ok=True)
-        path = topology("full", {"pipeline": 4})
+        path = topology("full", {"pipeline": 2, "tensor": 2})
         script = 'mount -t tmpfs -o size=4k tmpfs "$0" && exec "$@"'
         command = ["unshare", "-m", "sh", "-c", script, where]
         if running.execute(command + ["true"], timeout=30).code:
