@@ -57,8 +57,9 @@ def children(parent):
 def run(command, env, wanted, limit):
     """The lines of the ranks; a rank that is stopped or dead does not count."""
     began = time.monotonic()
-    with tempfile.TemporaryFile('w+') as out:
-        process = subprocess.Popen(command, env={**os.environ, **env}, stdout=out, stderr=out, start_new_session=True)
+    # mpirun's own words go elsewhere: they would come in the midst of a rank's line.
+    with tempfile.TemporaryFile('w+') as out, tempfile.TemporaryFile('w+') as err:
+        process = subprocess.Popen(command, env={**os.environ, **env}, stdout=out, stderr=err, start_new_session=True)
         output = ''
         while time.monotonic() - began < limit:
             over = process.poll() is not None
