@@ -48,19 +48,26 @@ void loopback_free_message(struct message *message)
     free(message);
 }
 
+/* A payload that its sender's device still reads stays. */
 static void drop_inbox(struct inbox *inbox)
 {
-    while (inbox->first) {
-        struct message *message = inbox->first;
+    struct message **link = &inbox->first;
 
-        inbox->first = message->next;
+    while (*link) {
+        struct message *message = *link;
+
+        if (message->device && !loopback_device_left(message->device)) {
+            link = &message->next;
+            continue;
+        }
+        *link = message->next;
         if (message->work) {
             message->work->over = true;
             message->work->message = NULL;
         }
         loopback_free_message(message);
     }
-    inbox->end = &inbox->first;
+    inbox->end = link;
     while (inbox->control_first) {
         struct control_message *message = inbox->control_first;
 
@@ -310,14 +317,15 @@ static bool inbox_quiet(struct loopback_world *world, int rank)
 static void loopback_close(struct transport *transport, bool clean)
 {
     struct loopback_world *world = transport->world;
-
     uint64_t until_ns = clock_ns() + PATIENCE_NS;
 
     (void)clean;
+    loopback_lock(world);
+    world->inboxes[transport->rank].closed = true;
+    loopback_unlock(world);
     while (!inbox_quiet(world, transport->rank) && clock_ns() < until_ns)
         clock_sleep_ns(20 * NS_PER_US);
     loopback_lock(world);
-    world->inboxes[transport->rank].closed = true;
     drop_inbox(&world->inboxes[transport->rank]);
     for (int i = 0; i < world->size; i++) {
         struct message *next = NULL;

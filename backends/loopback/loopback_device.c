@@ -101,13 +101,11 @@ static enum status device_send(struct transport *transport, int peer, uint32_t t
     message->work = work;
     *work = (struct work){.to = peer, .message = message};
     loopback_lock(world);
-    if (inbox->closed) {
-        loopback_free_message(message);
-        *work = (struct work){.over = true};
-    } else {
-        *inbox->end = message;
-        inbox->end = &message->next;
-    }
+    /* A rank that has left matches nothing any more; the message stays until the sender's device has read its payload.
+     */
+    message->matched = inbox->closed;
+    *inbox->end = message;
+    inbox->end = &message->next;
     loopback_unlock(world);
     *ret = work;
     return STATUS_OK;
@@ -263,15 +261,18 @@ static enum status move_receipt(struct transport *transport, struct work *work, 
     return STATUS_OK;
 }
 
-/* A send up to eager_bytes is over when its payload has left, a larger one when it has been taken. */
+/* A send up to eager_bytes is over when its payload has left, a larger one when it has been taken or nobody will. */
 static enum status move_send(const struct transport *transport, struct work *work, struct error *err)
 {
+    const struct loopback_world *world = transport->world;
     struct message *message = work->message;
     bool left = false;
     enum status st = has_left(message->device, &left, err);
 
-    if (st != STATUS_OK || !left || message->bytes > transport->world->options.eager_bytes)
+    if (st != STATUS_OK || !left)
         return st;
+    if (message->bytes > world->options.eager_bytes && !world->inboxes[work->to].closed)
+        return STATUS_OK;
     message->work = NULL;
     work->message = NULL;
     work->over = true;
@@ -301,8 +302,8 @@ bool loopback_device_quiet(struct work *work)
     return true;
 }
 
-/* A payload that its sender's device still reads stays in the inbox, matched: to wait for that device here would hold the
- * lock that its owner needs. */
+/* A payload that its sender's device still reads stays in the inbox, matched: to wait for that device here would hold
+ * the lock that its owner needs. */
 void loopback_device_give_up(struct transport *transport, struct work *work)
 {
     if (loopback_device_left(work->receipt->message->device)) {
