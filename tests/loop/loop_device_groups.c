@@ -1,6 +1,7 @@
 /* Collectives on tensors in a device's memory: when they are over, and what becomes of them when the session fails. */
 #include "tests/loop/ranks.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +101,7 @@ static enum status held_body(struct rank *self)
     late_memory_hold(self->memory, true);
     st = post(self, SUM, send, recv, &completion);
     EXPECT(st == STATUS_OK && completion_test(completion) == COMPLETION_PENDING);
+    (void)pthread_barrier_wait(self->context); /* a failed session would refuse what others have yet to post */
     session_fail(self->session, STATUS_LOST, "rehearsed");
     EXPECT(completion_test(completion) == COMPLETION_PENDING);
     EXPECT(send->references > 1 && recv->references > 1);
@@ -116,9 +118,12 @@ static enum status held_body(struct rank *self)
 
 START_TEST(a_collective_of_a_failed_session_holds_its_tensors_until_the_device_has_let_go)
 {
-    struct ranks ranks = {.session = {.checks = CHECKS_LIGHT}};
+    pthread_barrier_t posted;
+    struct ranks ranks = {.session = {.checks = CHECKS_LIGHT}, .context = &posted};
 
+    ck_assert_int_eq(pthread_barrier_init(&posted, NULL, SIZE), 0);
     run(&ranks, ways[_i], held_body);
+    (void)pthread_barrier_destroy(&posted);
     for (int i = 0; i < SIZE; i++) {
         ck_assert_int_eq(ranks.rank[i].status, STATUS_LOST);
         ck_assert_msg(strstr(ranks.rank[i].err.text, "rehearsed"), "%s", ranks.rank[i].err.text);
