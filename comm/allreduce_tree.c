@@ -46,9 +46,9 @@ static enum status round_sum(struct collective *work, struct error *err)
         reduce_narrow(work->dtype, work->scratch, work->device ? 0 : element_count(work), work->scratch);
         return STATUS_OK;
     }
-    rounded = staging_take(staging, work->send->bytes);
+    rounded = staging_take(staging, work->send->bytes, err);
     if (!rounded)
-        return error_set(err, STATUS_NOMEM, "a sum of %zu bytes", work->send->bytes);
+        return error_wrap(err, STATUS_NOMEM, "a sum of %zu bytes", work->send->bytes);
     st = reduce_narrow_on(work->device, work->dtype, work->scratch, element_count(work), rounded, err);
     if (st == STATUS_OK)
         st = collective_copy(work, work->scratch, rounded, work->send->bytes, err);

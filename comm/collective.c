@@ -11,11 +11,10 @@
 #include "comm/staging.h"
 
 enum {
-    HEARING_MS = 2000, /* of a member's other header, until the cause is told without those not heard; half of the
-                        * timeout at most */
-    DOUBT_MS = 250,    /* of a round without an end, before its peers are asked what they were called with */
-    DETACH_BYTES = 16384 /* payloads of the caller's memory travel from there from this size on */,
-    HINT_RANKS = 8 /* named one by one */
+    HEARING_MS = 2000,   /* of a member's other header, until the cause is told without those not heard; half of the
+                          * timeout at most */
+    DOUBT_MS = 250,      /* of a round without an end, before its peers are asked what they were called with */
+    DETACH_BYTES = 16384 /* payloads of the caller's memory travel from there from this size on */
 };
 
 struct part collective_part(const struct collective *work)
@@ -72,11 +71,14 @@ struct staging *collective_staging(const struct collective *work)
     return staging_in(work->completion.session->staging, collective_device(work));
 }
 
-static unsigned char *take(const struct collective *work, size_t bytes)
+static unsigned char *take(const struct collective *work, size_t bytes, struct error *err)
 {
     struct staging *staging = collective_staging(work);
 
-    return staging ? staging_take(staging, bytes) : NULL;
+    if (staging)
+        return staging_take(staging, bytes, err);
+    (void)error_set(err, STATUS_NOMEM, "a list of free blocks");
+    return NULL;
 }
 
 /* A send to members [count] out of bytes; NULL: out of staging memory that is still to be filled.  apart: large
@@ -101,9 +103,10 @@ static enum status open_send(struct collective *work, const int *members, int co
         work->peers[work->peer_count + i] = work->group->spec.members[members[i]];
     send->detached = apart && detaches(work, part);
     send->payload_bytes = part->bytes;
-    send->payload = (send->detached || device) && bytes ? (unsigned char *)(uintptr_t)bytes : take(work, part->bytes);
+    send->payload =
+        (send->detached || device) && bytes ? (unsigned char *)(uintptr_t)bytes : take(work, part->bytes, err);
     if (!send->payload)
-        return error_set(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
+        return error_wrap(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
     send->borrowed = send->payload == bytes;
     send->device = device;
     send->headroom = !send->borrowed;
@@ -192,11 +195,11 @@ static enum status open_receive(struct collective *work, int member, const struc
     receive->target = target;
     receive->payload_bytes = part->bytes;
     receive->device = collective_device(work);
-    receive->payload = (detached || receive->device) && target && !work->folded ? target : take(work, part->bytes);
+    receive->payload = (detached || receive->device) && target && !work->folded ? target : take(work, part->bytes, err);
     receive->headroom = receive->payload != target;
     receive->in_place = receive->payload != target;
     if (!receive->payload)
-        return error_set(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
+        return error_wrap(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
     work->receive_count++;
     return STATUS_OK;
 }
@@ -239,9 +242,9 @@ enum status collective_scratch(struct collective *work, size_t bytes, struct err
 {
     CHECK(!work->scratch);
     work->scratch_lender = collective_staging(work);
-    work->scratch = take(work, bytes);
+    work->scratch = take(work, bytes, err);
     if (!work->scratch)
-        return error_set(err, STATUS_NOMEM, "%zu bytes of partial results", bytes);
+        return error_wrap(err, STATUS_NOMEM, "%zu bytes of partial results", bytes);
     return STATUS_OK;
 }
 
@@ -264,14 +267,27 @@ static void clear_round(struct collective *work)
     work->open = false;
 }
 
+/* Whom the library's sum waits for: one that has not built the communicator, else the next member.  Whoever asks in a
+ * ring comes to a member that is silent, or does something else; a whole ring waits for the library. */
+static int native_peer(const struct collective *work)
+{
+    const struct session *session = work->completion.session;
+    int missing[2];
+    int count = session->ops->native->missing(session->transport, work->group->native, missing, 2);
+
+    for (int i = 0; i < count && i < 2; i++) {
+        if (missing[i] != session->rank)
+            return missing[i];
+    }
+    return work->group->spec.members[(work->rank + 1) % work->size];
+}
+
 static int peer(const struct completion *completion)
 {
     const struct collective *work = (const struct collective *)completion;
-    const struct session *session = completion->session;
-    int missing = -1;
 
-    if (work->native && session->ops->native->missing(session->transport, work->group->native, &missing, 1))
-        return missing;
+    if (work->native)
+        return native_peer(work);
     for (int i = 0; i < work->receive_count; i++) {
         if (!work->receives[i].over)
             return work->receives[i].peer;
@@ -493,22 +509,14 @@ static void destroy(struct completion *completion)
     free(work);
 }
 
-/* Of a communicator that is still being built: who has not come. */
+/* Of the library's sum: what it says itself. */
 static void hint(const struct completion *completion, struct text *out)
 {
     const struct collective *work = (const struct collective *)completion;
     const struct session *session = completion->session;
-    int ranks[HINT_RANKS];
-    int count = 0;
 
-    if (!work->native)
-        return;
-    count = session->ops->native->missing(session->transport, work->group->native, ranks, HINT_RANKS);
-    for (int i = 0; i < count && i < HINT_RANKS; i++)
-        text_add(out, "%s%d",
-                 i ? ", " : "; its communicator is not built, these ranks have not come to it: ", ranks[i]);
-    if (count > HINT_RANKS)
-        text_add(out, " and %d more", count - HINT_RANKS);
+    if (work->native && session->ops->native->tell)
+        session->ops->native->tell(session->transport, work->native, out);
 }
 
 const struct work_kind collective_kind = {

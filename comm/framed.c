@@ -209,8 +209,10 @@ static enum status choose_way(struct session *session, const struct memory *devi
 enum status framed_take_block(struct framed_memory *way, struct session *session, size_t bytes, struct error *err)
 {
     way->lender = staging_in(session->staging, session->options.pinned);
-    way->block = way->lender ? staging_take(way->lender, bytes) : NULL;
-    return way->block ? STATUS_OK : error_set(err, STATUS_NOMEM, "a message of %zu bytes", bytes);
+    if (!way->lender)
+        return error_set(err, STATUS_NOMEM, "a message of %zu bytes", bytes);
+    way->block = staging_take(way->lender, bytes, err);
+    return way->block ? STATUS_OK : error_wrap(err, STATUS_NOMEM, "a message of %zu bytes", bytes);
 }
 
 void framed_give_block(struct framed_memory *way)

@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/text.h"
 
 struct native; /* some ranks with a communicator of their own */
 struct transport;
@@ -34,9 +35,12 @@ struct native_ops {
                               enum dtype dtype, const void *send, void *recv, size_t count, struct work **ret,
                               struct error *err);
 
-    /* Ranks that have not come to the building of the communicator yet: ranks [capacity], returns their number; 0: it
-     * is built. */
+    /* Ranks that have not built the communicator yet, as far as this one knows, itself perhaps among them: ranks
+     * [capacity], returns their number; 0: it is built. */
     int (*missing)(const struct transport *transport, const struct native *native, int *ranks, int capacity);
+    /* Optional.  Of a sum that does not end, behind the sentence that says so: who has not come, or what is on the
+     * device. */
+    void (*tell)(const struct transport *transport, const struct work *work, struct text *out);
 };
 
 #endif

@@ -69,9 +69,9 @@ static enum status sum(const struct tree *tree, int low, int high, unsigned char
         return st;
     if (high - mid == 1 && tree->partial == tree->dtype)
         return reduce_add_on(tree->device, tree->partial, out, tree->in[mid], tree->count, err);
-    right = staging_take(tree->staging, tree->count * dtype_bytes(tree->partial));
+    right = staging_take(tree->staging, tree->count * dtype_bytes(tree->partial), err);
     if (!right)
-        return error_set(err, STATUS_NOMEM, "partial sums of %zu elements", tree->count);
+        return error_wrap(err, STATUS_NOMEM, "partial sums of %zu elements", tree->count);
     st = sum(tree, mid, high, right, err);
     if (st == STATUS_OK)
         st = reduce_add_on(tree->device, tree->partial, out, right, tree->count, err);
@@ -88,9 +88,9 @@ enum status reduce_tree_on(struct memory *device, struct staging *staging, enum 
 
     if (!count)
         return STATUS_OK;
-    whole = staging_take(staging, count * dtype_bytes(tree.partial));
+    whole = staging_take(staging, count * dtype_bytes(tree.partial), err);
     if (!whole)
-        return error_set(err, STATUS_NOMEM, "partial sums of %zu elements", count);
+        return error_wrap(err, STATUS_NOMEM, "partial sums of %zu elements", count);
     st = sum(&tree, 0, members, whole, err);
     if (st == STATUS_OK)
         st = reduce_narrow_on(device, dtype, whole, count, out, err);

@@ -452,9 +452,9 @@ static enum status clear(struct session *session, struct tensor *tensor, struct 
         memset(tensor->data, 0, tensor->capacity_bytes);
         return STATUS_OK;
     }
-    zeros = staging_take(session->staging, tensor->capacity_bytes);
+    zeros = staging_take(session->staging, tensor->capacity_bytes, err);
     if (!zeros)
-        return error_set(err, STATUS_NOMEM, "%zu zeros", tensor->capacity_bytes);
+        return error_wrap(err, STATUS_NOMEM, "%zu zeros", tensor->capacity_bytes);
     memset(zeros, 0, tensor->capacity_bytes);
     st = memory_copy(device, tensor->data, zeros, tensor->capacity_bytes, err);
     if (st == STATUS_OK)

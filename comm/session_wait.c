@@ -37,6 +37,8 @@ static void tell_wait(struct session *session, const struct lane *lane, uint64_t
     wait->object_id = head->lane->id;
     (void)memccpy(wait->object_name, head->lane->name, '\0', sizeof wait->object_name - 1);
     wait->peer = head->kind->peer(head);
+    if (wait->peer >= 0 && session->ops->awaits)
+        wait->peer = session->ops->awaits(session->transport, wait->peer);
     wait->sequence = head->sequence;
 }
 

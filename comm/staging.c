@@ -84,13 +84,17 @@ struct staging *staging_in(struct staging *staging, struct memory *memory)
 }
 
 /* A block of another memory, with its record. */
-static struct block *allocate(struct staging *staging, int class)
+static struct block *allocate(struct staging *staging, int class, struct error *err)
 {
     struct block *block = malloc(sizeof *block);
     void *bytes = NULL;
 
-    if (!block || staging->memory->ops->allocate(staging->memory, TENSOR_HEADROOM + class_bytes(class), &bytes, NULL) !=
-                      STATUS_OK) {
+    if (!block) {
+        (void)error_set(err, STATUS_NOMEM, "a block's record");
+        return NULL;
+    }
+    if (staging->memory->ops->allocate(staging->memory, TENSOR_HEADROOM + class_bytes(class), &bytes, err) !=
+        STATUS_OK) {
         free(block);
         return NULL;
     }
@@ -122,23 +126,27 @@ static struct block *take_back(struct staging *staging, unsigned char *payload)
     return block;
 }
 
-unsigned char *staging_take(struct staging *staging, size_t bytes)
+unsigned char *staging_take(struct staging *staging, size_t bytes, struct error *err)
 {
     int class = 0;
     struct block *block = NULL;
 
     while (class < CLASSES && class_bytes(class) < bytes)
         class ++;
-    if (class == CLASSES)
+    if (class == CLASSES) {
+        (void)error_set(err, STATUS_NOMEM, "%zu bytes in one block", bytes);
         return NULL;
+    }
     block = staging->free[class];
     if (block) {
         staging->free[class] = block->next;
         staging->kept_bytes -= class_bytes(class);
     } else if (staging->memory) {
-        block = allocate(staging, class);
+        block = allocate(staging, class, err);
     } else {
         block = aligned_alloc(TENSOR_ALIGN, BLOCK_BYTES + TENSOR_HEADROOM + class_bytes(class));
+        if (!block)
+            (void)error_set(err, STATUS_NOMEM, "%zu bytes of this host's memory", class_bytes(class));
     }
     if (!block)
         return NULL;

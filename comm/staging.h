@@ -16,9 +16,10 @@ void staging_destroy(struct staging *staging); /* with those of other memories; 
  * NULL: the process's own itself.  NULL: no memory. */
 struct staging *staging_in(struct staging *staging, struct memory *memory);
 
-/* bytes of payload, aligned to TENSOR_ALIGN, with TENSOR_HEADROOM in front; NULL: no memory.  Returned by
- * staging_give; what was queued on a device's block before happens before what its next taker queues. */
-unsigned char *staging_take(struct staging *staging, size_t bytes);
+/* bytes of payload, aligned to TENSOR_ALIGN, with TENSOR_HEADROOM in front; NULL: no memory, err says of which
+ * and, where the memory knows, how much is left.  Returned by staging_give; what was queued on a device's block before
+ * happens before what its next taker queues. */
+unsigned char *staging_take(struct staging *staging, size_t bytes, struct error *err);
 void staging_give(struct staging *staging, unsigned char *payload);
 
 #endif

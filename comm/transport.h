@@ -113,6 +113,12 @@ struct transport_ops {
      * it cannot be ended alone (a message in host memory that lies with a carrier); it goes on, and is tested again. */
     bool (*cancel)(struct transport *transport, struct work *work);
 
+    /* Optional: work with peer (a rank; a sum has all its members) may have to wait here until another rank moves,
+     * which stands in front of it in the transport's own order.  That rank; peer: nobody else.  NULL: there is no such
+     * order.
+     */
+    int (*awaits)(const struct transport *transport, int peer);
+
     /* Required.  Short text for logs: "Open MPI v4.1.4, 2 hosts". */
     const char *(*describe)(const struct transport *transport);
 

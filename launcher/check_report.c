@@ -31,7 +31,8 @@ const char *check_advice(enum status st)
                "and "
                "at `ferry doctor` on the run's folder; a host that is only slow needs a larger communication.timeout";
     case STATUS_LOST:
-        return "a process has gone: its host's log (dmesg, the batch system's) tells who ended it";
+        return "a process has gone, or the device that is named has failed: its host's log (dmesg, the batch system's) "
+               "tells who ended it; of a device nvidia-smi and the log's Xid lines say more";
     case STATUS_NOMEM:
     case STATUS_OVERFLOW:
         return "make groups' limits or routes' extents smaller, or give the rank more memory";

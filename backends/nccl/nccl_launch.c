@@ -13,6 +13,7 @@
 #include "backends/cuda/cuda_stream.h"
 #include "backends/nccl/nccl_errors.h"
 #include "backends/nccl/nccl_private.h"
+#include "base/clock.h"
 
 ncclDataType_t nccl_sum_type(enum dtype dtype)
 {
@@ -61,7 +62,8 @@ static enum status order_behind(struct transport *transport, struct work *work, 
 
     if (!work->before)
         return STATUS_OK;
-    st = cuda_status(cudaStreamWaitEvent(transport->stream, work->before, 0), "cudaStreamWaitEvent", err);
+    st = nccl_cuda_status(transport, cudaStreamWaitEvent(transport->stream, work->before, 0), "cudaStreamWaitEvent",
+                          err);
     nccl_event_give(transport, work->before);
     work->before = NULL;
     return st;
@@ -70,7 +72,8 @@ static enum status order_behind(struct transport *transport, struct work *work, 
 static enum status copy_on_stream(struct transport *transport, void *to, const void *from, size_t bytes,
                                   struct error *err)
 {
-    return cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, transport->stream), "cudaMemcpyAsync", err);
+    return nccl_cuda_status(transport, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, transport->stream),
+                            "cudaMemcpyAsync", err);
 }
 
 static enum status prepare(struct transport *transport, struct work *work, struct error *err)
@@ -145,8 +148,9 @@ static enum status mark(struct transport *transport, struct launch *launch, stru
     }
     if (st == STATUS_OK)
         st = nccl_event_take(transport, &launch->after, err);
-    return st == STATUS_OK ? cuda_status(cudaEventRecord(launch->after, transport->stream), "cudaEventRecord", err)
-                           : st;
+    return st == STATUS_OK
+               ? nccl_cuda_status(transport, cudaEventRecord(launch->after, transport->stream), "cudaEventRecord", err)
+               : st;
 }
 
 static void connected(struct transport *transport, const struct work *work)
@@ -159,11 +163,14 @@ static void connected(struct transport *transport, const struct work *work)
 
 static enum status start(struct transport *transport, struct launch *launch, struct error *err)
 {
+    uint64_t now_ns = clock_ns();
     enum status st = STATUS_OK;
 
     launch->comm = launch->works[0]->kind == WORK_SUM ? launch->works[0]->native->comm : transport->comm;
-    for (size_t i = 0; i < launch->count; i++)
+    for (size_t i = 0; i < launch->count; i++) {
         launch->works[i]->state = WORK_STARTED;
+        launch->works[i]->started_ns = now_ns;
+    }
     for (size_t i = 0; i < launch->count && st == STATUS_OK; i++) {
         connected(transport, launch->works[i]);
         st = prepare(transport, launch->works[i], err);
@@ -218,7 +225,7 @@ static enum status end_launches(struct transport *transport, struct error *err)
         if (code == cudaErrorNotReady)
             return STATUS_OK;
         if (code != cudaSuccess)
-            return cuda_status(code, "a transfer of NCCL", err);
+            return nccl_cuda_status(transport, code, "a transfer of NCCL", err);
         for (size_t i = 0; i < launch->count; i++)
             end_work(transport, launch->works[i]);
         nccl_event_give(transport, launch->after);

@@ -11,6 +11,9 @@
 #include "backends/cuda/cuda_stream.h"
 #include "backends/nccl/nccl_errors.h"
 #include "backends/nccl/nccl_private.h"
+#include "base/clock.h"
+
+enum { NAMED_RANKS = 8 };
 
 static bool native_adds(const struct transport *transport, const struct memory *memory, enum dtype dtype)
 {
@@ -54,6 +57,16 @@ static int index_of(const struct native *native, int rank)
     return index;
 }
 
+bool nccl_native_member(const struct native *native, int rank)
+{
+    return index_of(native, rank) < native->size;
+}
+
+int nccl_native_next(const struct native *native)
+{
+    return native->members[(native->index + 1) % native->size];
+}
+
 static enum status not_agreed(const struct native *native, int peer, const struct note *note, struct error *err)
 {
     return error_set(err, STATUS_CORRUPT,
@@ -79,6 +92,17 @@ static enum status take_here(struct native *native, int peer, const struct note 
         return st;
     memcpy(id.data, unique.internal, NCCL_UNIQUE_ID_BYTES);
     return tell_all(native, &id, err);
+}
+
+/* At the first member: one more has built. */
+static enum status take_built(struct native *native, int peer, const struct note *note, struct error *err)
+{
+    int index = index_of(native, peer);
+
+    if (native->index != 0 || index == native->size || native->built_by[index])
+        return not_agreed(native, peer, note, err);
+    native->built_by[index] = true;
+    return STATUS_OK;
 }
 
 static enum status take_id(struct native *native, int peer, const struct note *note, struct error *err)
@@ -190,6 +214,8 @@ static enum status take(struct native *native, int peer, const struct note *note
     switch (note->kind) {
     case NOTE_HERE:
         return take_here(native, peer, note, err);
+    case NOTE_GROUP_BUILT:
+        return take_built(native, peer, note, err);
     case NOTE_GROUP_ID:
         return take_id(native, peer, note, err);
     case NOTE_REACHED:
@@ -252,6 +278,7 @@ void nccl_native_free(struct native *native)
         end_meeting(native, native->meetings);
     free(native->members);
     free(native->came);
+    free(native->built_by);
     free(native);
 }
 
@@ -265,7 +292,8 @@ static enum status native_open(struct transport *transport, uint32_t id, const i
     if (st == STATUS_OK && find(transport, id))
         st = error_set(err, STATUS_INVALID, "group %" PRIu32 " has native sums already", id);
     if (st == STATUS_OK && (!native || !(native->members = calloc((size_t)size, sizeof *native->members)) ||
-                            !(native->came = calloc((size_t)size, sizeof *native->came))))
+                            !(native->came = calloc((size_t)size, sizeof *native->came)) ||
+                            !(native->built_by = calloc((size_t)size, sizeof *native->built_by))))
         st = error_set(err, STATUS_NOMEM, "a communicator of %d ranks", size);
     if (st != STATUS_OK) {
         if (native)
@@ -334,18 +362,17 @@ static enum status native_all_reduce(struct transport *transport, struct native 
 
 static int native_missing(const struct transport *transport, const struct native *native, int *ranks, int capacity)
 {
+    const bool *have = native->came_count < native->size ? native->came : native->built_by;
     int count = 0;
 
     (void)transport;
-    if (native->built)
-        return 0;
     if (native->index != 0) {
-        if (capacity > 0)
+        if (!native->built && capacity > 0)
             ranks[0] = native->members[0];
-        return 1; /* the first member knows who */
+        return native->built ? 0 : 1; /* the first member knows who */
     }
     for (int i = 0; i < native->size; i++) {
-        if (native->came[i])
+        if (have[i])
             continue;
         if (count < capacity)
             ranks[count] = native->members[i];
@@ -354,8 +381,51 @@ static int native_missing(const struct transport *transport, const struct native
     return count;
 }
 
+static void name_ranks(const int *ranks, int count, struct text *out)
+{
+    for (int i = 0; i < count && i < NAMED_RANKS; i++)
+        text_add(out, "%s%d", i ? ", " : "", ranks[i]);
+    if (count > NAMED_RANKS)
+        text_add(out, " and %d more", count - NAMED_RANKS);
+}
+
+/* Of a communicator that is not built.  Only the first member knows of the others. */
+static void tell_building(const struct native *native, struct text *out)
+{
+    int ranks[NAMED_RANKS];
+    int count = native_missing(native->transport, native, ranks, NAMED_RANKS);
+
+    text_add(out, "; its communicator is not built, ");
+    if (native->index != 0) {
+        text_add(out, "here on rank %d, of ranks ", native->transport->rank);
+        name_ranks(native->members, native->size, out);
+    } else {
+        text_add(out, "these ranks have not %s it: ", native->came_count < native->size ? "come to" : "built");
+        name_ranks(ranks, count, out);
+    }
+    text_add(out, "; NCCL_DEBUG=INFO on them says where it stands");
+}
+
+static void native_tell(const struct transport *transport, const struct work *work, struct text *out)
+{
+    const struct native *native = work->native;
+
+    if (native_missing(transport, native, NULL, 0)) {
+        tell_building(native, out);
+        return;
+    }
+    text_add(out, "; NCCL's all-reduce of ranks ");
+    name_ranks(native->members, native->size, out);
+    if (work->state == WORK_STARTED)
+        text_add(out, " is on the device of rank %d since %.1f s", transport->rank,
+                 (double)(clock_ns() - work->started_ns) / 1e9);
+    else
+        text_add(out, " is not on the device of rank %d yet", transport->rank);
+}
+
 static enum status look_at(struct native *native, struct error *err)
 {
+    struct note note = {.kind = NOTE_GROUP_BUILT, .object = native->id};
     ncclResult_t state = ncclSuccess;
     enum status st =
         nccl_status(ncclCommGetAsyncError(native->comm, &state), "ncclCommGetAsyncError", native->comm, err);
@@ -364,11 +434,11 @@ static enum status look_at(struct native *native, struct error *err)
         st = nccl_status(state, native->built ? "NCCL, asynchronously" : "ncclCommInitRankConfig", native->comm, err);
     if (st != STATUS_OK)
         return error_wrap(err, st, "group %" PRIu32 " of %d ranks", native->id, native->size);
-    if (native->building && state == ncclSuccess) {
-        native->building = false;
-        native->built = true;
-    }
-    return STATUS_OK;
+    if (!native->building || state != ncclSuccess)
+        return STATUS_OK;
+    native->building = false;
+    native->built = true;
+    return nccl_tell(native->transport, native->members[0], &note, err);
 }
 
 /* A sum counts as reached when its communicator is built. */
@@ -398,4 +468,5 @@ const struct native_ops nccl_native_ops = {
     .close = native_close,
     .all_reduce = native_all_reduce,
     .missing = native_missing,
+    .tell = native_tell,
 };

@@ -4,6 +4,7 @@
  * communicator without blocking and says so to rank 0, which lets all go when all have.  So a rank that does not come,
  * or whose communicator is not built, is named when the deadline passes, and one that fails ends all at once.  Cost: 4
  * notes a rank. */
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -325,6 +326,18 @@ static void dispose(struct transport *transport, bool quiet, bool carrier_open)
     free(transport);
 }
 
+static void name_device(struct transport *transport)
+{
+    char pci[32] = "";
+
+    if (transport->device < 0 || cudaDeviceGetPCIBusId(pci, sizeof pci, transport->device) != cudaSuccess)
+        pci[0] = '\0';
+    for (char *at = pci; *at; at++)
+        *at = (char)tolower((unsigned char)*at);
+    (void)snprintf(transport->device_name, sizeof transport->device_name, "cuda:%d%s%s", transport->device,
+                   pci[0] ? " at " : "", pci);
+}
+
 static void describe(struct transport *transport)
 {
     int version = 0;
@@ -347,9 +360,13 @@ enum status nccl_open(const struct transport_options *options, struct transport 
     transport->carrier = options->carrier;
     transport->memory = options->memory;
     transport->device = cuda_memory_device(options->memory);
+    name_device(transport);
     transport->rank = options->carrier_ops->rank(options->carrier);
     transport->size = options->carrier_ops->size(options->carrier);
     transport->close_ns = (options->timeout_ns ? options->timeout_ns : options->startup_timeout_ns) + CLOSE_SLACK_NS;
+    if (transport->close_ns >
+        options->startup_timeout_ns) /* the launcher's own limit of the end lies a little behind */
+        transport->close_ns = options->startup_timeout_ns;
     transport->letters_end = &transport->letters;
     transport->peers = calloc((size_t)transport->size, sizeof *transport->peers);
     if (!transport->peers)

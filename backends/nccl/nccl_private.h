@@ -55,6 +55,7 @@ struct work {
     void *recv;
     size_t count;
     bool reached; /* the first member has been told */
+    uint64_t started_ns;
 };
 
 struct message {
@@ -121,7 +122,8 @@ struct native {
     int *members;
     bool *came; /* [size], at the first member */
     int came_count;
-    bool building; /* comm is being built */
+    bool *built_by; /* [size], at the first member: who has said that it is built there */
+    bool building;  /* comm is being built */
     bool built;
     ncclComm_t comm;
     uint64_t number; /* sums posted */
@@ -146,8 +148,8 @@ struct boot {
 struct helper {
     pthread_t thread;
     atomic_bool over;
-    bool abort; /* else destroy */
     int device;
+    int aborts; /* the first of them are aborted, the others destroyed */
     int count;
     ncclComm_t comms[];
 };
@@ -159,6 +161,7 @@ struct transport {
     struct transport *carrier;
     struct memory *memory;
     int device;
+    char device_name[64]; /* "cuda:0 at 0000:1b:00.0": a failed one cannot be asked */
     int rank;
     int size;
     uint64_t close_ns;
@@ -220,6 +223,9 @@ extern const struct native_ops nccl_native_ops;
 enum status nccl_native_note(struct transport *transport, int peer, const struct note *note, struct error *err);
 enum status nccl_native_step(struct transport *transport, struct error *err);
 void nccl_native_free(struct native *native);
+bool nccl_native_member(const struct native *native, int rank);
+/* The member behind this rank, in a ring: whom it asks when a sum does not end. */
+int nccl_native_next(const struct native *native);
 /* One that is open, of just these members; NULL: none. */
 const struct native *nccl_native_find(const struct transport *transport, uint32_t id, const int *members, int size);
 
@@ -251,6 +257,8 @@ void nccl_work_release(struct transport *transport, struct work *work);
 /* All of it, at the end. */
 void nccl_works_done(struct transport *transport, bool quiet);
 
+/* cuda_status; of a device that takes no work any more it says which. */
+enum status nccl_cuda_status(const struct transport *transport, cudaError_t code, const char *call, struct error *err);
 /* Make the device current for this thread. */
 enum status nccl_use_device(const struct transport *transport, struct error *err);
 

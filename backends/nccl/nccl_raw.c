@@ -83,6 +83,13 @@ static ncclResult_t ping(struct raw *raw, bool sends)
                  : ncclRecv(raw->call.recv, raw->call.bytes, ncclInt8, peer, comm_of(raw), raw->transport->stream);
 }
 
+static enum status look(struct raw *raw, ncclResult_t *ret, struct error *err)
+{
+    enum status st = nccl_status(ncclCommGetAsyncError(comm_of(raw), ret), "ncclCommGetAsyncError", comm_of(raw), err);
+
+    return st == STATUS_OK ? nccl_status(*ret, raw->name, comm_of(raw), err) : st;
+}
+
 /* Until the communicator takes calls again. */
 static enum status settle(struct raw *raw, ncclResult_t result, struct error *err)
 {
@@ -91,9 +98,7 @@ static enum status settle(struct raw *raw, ncclResult_t result, struct error *er
 
     while (st == STATUS_OK && state == ncclInProgress) {
         clock_sleep_ns(NS_PER_US);
-        st = nccl_status(ncclCommGetAsyncError(comm_of(raw), &state), "ncclCommGetAsyncError", comm_of(raw), err);
-        if (st == STATUS_OK)
-            st = nccl_status(state, raw->name, comm_of(raw), err);
+        st = look(raw, &state, err);
     }
     return st;
 }
@@ -115,11 +120,12 @@ static enum status run_once(struct raw *raw, struct error *err)
 static enum status wait_for_stream(struct raw *raw, struct error *err)
 {
     cudaError_t code = cudaErrorNotReady;
+    ncclResult_t state = ncclSuccess;
     enum status st = STATUS_OK;
 
     while (st == STATUS_OK && (code = cudaStreamQuery(raw->transport->stream)) == cudaErrorNotReady)
-        st = settle(raw, ncclSuccess, err);
-    return st == STATUS_OK ? cuda_status(code, raw->name, err) : st;
+        st = look(raw, &state, err);
+    return st == STATUS_OK ? nccl_cuda_status(raw->transport, code, raw->name, err) : st;
 }
 
 static enum status raw_run(struct raw *raw, int way, int iterations, struct error *err)

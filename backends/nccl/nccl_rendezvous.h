@@ -40,19 +40,20 @@ struct announcement {
 };
 
 enum note_kind {
-    NOTE_HELLO = 1, /* to rank 0: I have come to the start of NCCL; data: the device */
-    NOTE_ID,        /* the id of the world's communicator, in data */
-    NOTE_BUILT,     /* to rank 0: my communicator is built */
-    NOTE_START,     /* everybody's is */
-    NOTE_FAILED,    /* the start has failed: status, text in data */
-    NOTE_READY,     /* to the sender of transfer number: it is wanted; ticket proposed */
-    NOTE_GO,        /* to the receiver: the ticket */
-    NOTE_HERE,      /* of the native sums of group object, to its first member: I have come to its building */
-    NOTE_GROUP_ID,  /* its communicator's id, in data */
-    NOTE_REACHED,   /* to its first member: I have come to sum number */
-    NOTE_ASK,       /* to all members: propose a ticket for sum number */
-    NOTE_PROPOSE,   /* to the first member: the proposal */
-    NOTE_TICKET,    /* to all members: the ticket of sum number */
+    NOTE_HELLO = 1,   /* to rank 0: I have come to the start of NCCL; data: the device */
+    NOTE_ID,          /* the id of the world's communicator, in data */
+    NOTE_BUILT,       /* to rank 0: my communicator is built */
+    NOTE_START,       /* everybody's is */
+    NOTE_FAILED,      /* the start has failed: status, text in data */
+    NOTE_READY,       /* to the sender of transfer number: it is wanted; ticket proposed */
+    NOTE_GO,          /* to the receiver: the ticket */
+    NOTE_HERE,        /* of the native sums of group object, to its first member: I have come to its building */
+    NOTE_GROUP_ID,    /* its communicator's id, in data */
+    NOTE_REACHED,     /* to its first member: I have come to sum number */
+    NOTE_ASK,         /* to all members: propose a ticket for sum number */
+    NOTE_PROPOSE,     /* to the first member: the proposal */
+    NOTE_TICKET,      /* to all members: the ticket of sum number */
+    NOTE_GROUP_BUILT, /* to the first member of the native sums of group object: its communicator is built here */
     NOTE_KINDS
 };
 

@@ -3,7 +3,8 @@
  * After a failure nobody waits for what was started: every rank ends its own communicators, as NCCL demands of all that
  * are alive.  One that is ready is revoked (no call waits; ncclCommGetAsyncError says when it is quiescent); one that
  * is in progress, or cannot be revoked, is aborted, which may block and so has a thread of its own.  The memory is back
- * when the stream is empty.  A good end finalizes first, which flushes, and destroys then.
+ * when the stream is empty.  A good end finalizes first, which flushes, and destroys then; what
+ * no sum has used is aborted there, too, on all members: its building may never end.
  *
  * A thread that NCCL does not let go is left behind with what it works on. */
 #include <errno.h>
@@ -20,7 +21,7 @@ static void *help(void *context)
 
     (void)cudaSetDevice(helper->device);
     for (int i = 0; i < helper->count; i++) {
-        if (helper->abort)
+        if (i < helper->aborts)
             (void)ncclCommAbort(helper->comms[i]);
         else
             (void)ncclCommDestroy(helper->comms[i]);
@@ -38,7 +39,14 @@ static int count_comms(const struct transport *transport)
     return count;
 }
 
-/* The helper takes all communicators.  False: there is no memory or no thread for it. */
+/* No sum has used it, on any member: at a good end it is aborted, for it may still be under construction. */
+static bool is_idle(const struct native *native)
+{
+    return native->number == 0;
+}
+
+/* The helper takes all communicators; abort: it aborts those in use, too.  False: there is no memory or no thread for
+ * it. */
 static bool send_helper(struct transport *transport, bool abort)
 {
     int count = count_comms(transport);
@@ -46,14 +54,20 @@ static bool send_helper(struct transport *transport, bool abort)
 
     if (!helper)
         return false;
-    helper->abort = abort;
     helper->device = transport->device;
-    if (transport->comm)
-        helper->comms[helper->count++] = transport->comm;
     for (const struct native *native = transport->natives; native; native = native->next) {
-        if (native->comm)
+        if (native->comm && is_idle(native))
             helper->comms[helper->count++] = native->comm;
     }
+    helper->aborts = helper->count;
+    for (const struct native *native = transport->natives; native; native = native->next) {
+        if (native->comm && !is_idle(native))
+            helper->comms[helper->count++] = native->comm;
+    }
+    if (transport->comm)
+        helper->comms[helper->count++] = transport->comm;
+    if (abort)
+        helper->aborts = helper->count;
     if (pthread_create(&helper->thread, NULL, help, helper)) {
         free(helper);
         return false;
@@ -172,7 +186,7 @@ static bool all_ready(struct transport *transport)
     bool ready = revoked(transport->comm) != 0;
 
     for (const struct native *native = transport->natives; native; native = native->next)
-        ready = revoked(native->comm) != 0 && ready;
+        ready = (is_idle(native) || revoked(native->comm) != 0) && ready;
     return ready;
 }
 
@@ -181,7 +195,7 @@ static void finalize_all(struct transport *transport)
     if (transport->comm)
         (void)ncclCommFinalize(transport->comm);
     for (const struct native *native = transport->natives; native; native = native->next) {
-        if (native->comm)
+        if (native->comm && !is_idle(native))
             (void)ncclCommFinalize(native->comm);
     }
 }

@@ -283,6 +283,45 @@ static enum status nccl_control_receive(struct transport *transport, int *ret_pe
     return st;
 }
 
+/* The ranks that take part in work: may it be that one? */
+static bool is_with(const struct work *work, int peer)
+{
+    return work->kind == WORK_SUM ? nccl_native_member(work->native, peer) : work->peer == peer;
+}
+
+/* What stands in front of everything that is not over: started first, or first in the queue without a ticket. */
+static size_t first_works(const struct transport *transport, const struct work **works)
+{
+    const struct launch *launch = transport->launches;
+    const struct entry *entry = transport->queue.first;
+
+    for (size_t i = 0; launch && i < launch->count; i++)
+        works[i] = launch->works[i];
+    if (launch)
+        return launch->count;
+    if (!entry || entry->final)
+        return 0;
+    works[0] = (const struct work *)((const char *)entry - offsetof(struct work, entry));
+    return 1;
+}
+
+static int nccl_awaits(const struct transport *transport, int peer)
+{
+    const struct work *first[QUEUE_GROUP];
+    const struct work *work = transport->works;
+    size_t count = first_works(transport, first);
+
+    while (work && !((work->state == WORK_QUEUED || work->state == WORK_STARTED) && is_with(work, peer)))
+        work = work->next;
+    if (!work || !count)
+        return peer;
+    for (size_t i = 0; i < count; i++) {
+        if (is_with(first[i], peer))
+            return peer;
+    }
+    return first[0]->kind == WORK_SUM ? nccl_native_next(first[0]->native) : first[0]->peer;
+}
+
 const struct transport_ops nccl_transport_ops = {
     .name = "nccl",
     .teardown = TEARDOWN_NATIVE,
@@ -299,6 +338,7 @@ const struct transport_ops nccl_transport_ops = {
     .control_send = nccl_control_send,
     .control_receive = nccl_control_receive,
     .cancel = nccl_cancel,
+    .awaits = nccl_awaits,
     .describe = nccl_describe,
     .host = nccl_host,
     .raw = &nccl_raw_ops,

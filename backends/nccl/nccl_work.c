@@ -8,9 +8,16 @@
 
 enum { SLOT_BYTES = ANNOUNCE_HEADER_BYTES, BLOCK_SLOTS = 64, FIRST_EVENTS = 64 };
 
+enum status nccl_cuda_status(const struct transport *transport, cudaError_t code, const char *call, struct error *err)
+{
+    enum status st = cuda_status(code, call, err);
+
+    return st == STATUS_LOST ? error_wrap(err, st, "device %s failed", transport->device_name) : st;
+}
+
 enum status nccl_use_device(const struct transport *transport, struct error *err)
 {
-    return cuda_status(cudaSetDevice(transport->device), "cudaSetDevice", err);
+    return nccl_cuda_status(transport, cudaSetDevice(transport->device), "cudaSetDevice", err);
 }
 
 struct work *nccl_work_take(struct transport *transport, enum work_kind kind)
@@ -60,7 +67,8 @@ static enum status more_slots(struct transport *transport, struct error *err)
     if (!blocks)
         return error_set(err, STATUS_NOMEM, "headers of device messages");
     transport->slot_blocks = blocks;
-    st = cuda_status(cudaMallocHost((void **)&block, (size_t)SLOT_BYTES * BLOCK_SLOTS), "cudaMallocHost", err);
+    st = nccl_cuda_status(transport, cudaMallocHost((void **)&block, (size_t)SLOT_BYTES * BLOCK_SLOTS),
+                          "cudaMallocHost", err);
     if (st != STATUS_OK)
         return st;
     blocks[transport->slot_block_count++] = block;
@@ -92,7 +100,7 @@ enum status nccl_event_take(struct transport *transport, cudaEvent_t *ret, struc
         *ret = transport->free_events[--transport->free_event_count];
         return STATUS_OK;
     }
-    return cuda_status(cudaEventCreateWithFlags(ret, cudaEventDisableTiming), "cudaEventCreate", err);
+    return nccl_cuda_status(transport, cudaEventCreateWithFlags(ret, cudaEventDisableTiming), "cudaEventCreate", err);
 }
 
 void nccl_event_give(struct transport *transport, cudaEvent_t event)
@@ -121,7 +129,7 @@ enum status nccl_event_behind(struct transport *transport, struct memory *memory
 
     if (st != STATUS_OK)
         return st;
-    st = cuda_status(cudaEventRecord(*ret, cuda_memory_stream(memory)), "cudaEventRecord", err);
+    st = nccl_cuda_status(transport, cudaEventRecord(*ret, cuda_memory_stream(memory)), "cudaEventRecord", err);
     if (st == STATUS_OK)
         return STATUS_OK;
     nccl_event_give(transport, *ret);

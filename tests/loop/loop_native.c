@@ -255,6 +255,32 @@ START_TEST(a_sum_under_way_is_given_up_when_the_session_fails)
 }
 END_TEST
 
+/* Rank 2 does something else: whoever waits in the sum asks on in a ring, and nobody accuses itself. */
+static enum status elsewhere_for_long(struct rank *self)
+{
+    struct error err = {0};
+
+    if (self->rank < 2)
+        return sum_of(self, self->memory, DTYPE_F32, "native");
+    while (session_check(self->session, &err) == STATUS_OK)
+        clock_sleep_ns(NS_PER_MS);
+    return STATUS_LOST;
+}
+
+START_TEST(a_sum_that_does_not_end_names_who_is_not_in_it)
+{
+    struct ranks ranks = {
+        .session = {.reduction = REDUCTION_NATIVE, .checks = CHECKS_OFF, .timeout_ns = 1000 * NS_PER_MS}};
+
+    run(&ranks, elsewhere_for_long);
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(strstr(ranks.rank[i].err.text, "rank 2 ") &&
+                          !strstr(ranks.rank[i].err.text, "rank 0 has stood") &&
+                          !strstr(ranks.rank[i].err.text, "rank 1 has stood"),
+                      "%s", ranks.rank[i].err.text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("native");
@@ -269,6 +295,7 @@ int main(void)
     tcase_add_loop_test(all, a_difference_is_found_before_the_library_is_called, 0, 2);
     tcase_add_test(all, a_member_that_adds_otherwise_is_named);
     tcase_add_test(all, a_sum_under_way_is_given_up_when_the_session_fails);
+    tcase_add_test(all, a_sum_that_does_not_end_names_who_is_not_in_it);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

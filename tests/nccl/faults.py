@@ -19,8 +19,11 @@ CASES = [
     ('flip', {'FERRY_STANDIN_FAULT': 'rank=0,op=0,kind=flip:5'}, [0, 1], 30),
     ('short', {'FERRY_STANDIN_FAULT': 'rank=0,op=0,kind=short:100'}, [0, 1], 30),
     ('error', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=error'}, [0, 1], 30),
+    ('lost', {'FERRY_STANDIN_FAULT': 'rank=1,op=3,kind=lost'}, [1], 30),
     ('kill', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=kill'}, [0], 30),
     ('stop', {}, [0], 30),
+    ('behind', {}, [0, 1], 30),
+    ('unbuilt', {'FERRY_STANDIN_FAULT': 'rank=1,op=1,kind=init'}, [0, 1], 30),
     ('slow', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=delay:60000'}, [0, 1], 30),
 ]
 
@@ -81,7 +84,7 @@ def mpirun_of(mpirun, ranks, *words):
 
 
 def fault_failed(mpirun, program, mode, env, wanted, limit):
-    output, took = run(mpirun_of(mpirun, 2, program, mode), env, wanted, limit)
+    output, took = run(mpirun_of(mpirun, 3 if mode == 'behind' else 2, program, mode), env, wanted, limit)
     wrong = [rank for rank in wanted if not re.search(rf'^rank {rank}: ok$', output, re.MULTILINE)]
     print(f'{mode:28} {"FAILED" if wrong else "ok":6} {took:5.1f} s')
     if wrong:

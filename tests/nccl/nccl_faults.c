@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "comm/native.h"
 #include "tests/nccl/device_world.h"
 
 enum { HEADER = 128, BYTES = 100000, TAG = 9, PATTERN = 0x5a };
@@ -128,6 +129,16 @@ static int error_decides(struct work *work, const char *word)
     return is_back() ? 0 : fail("somebody else writes to the memory");
 }
 
+/* The device takes nothing any more: the sentence says which one. */
+static int device_decides(struct work *work)
+{
+    struct error err = {0};
+    bool over = false;
+    enum status st = wait_for(work, RETURN_NS, &over, &err);
+
+    return st == STATUS_LOST && strstr(err.text, "device cuda:1 at 0000:") ? 0 : fail(over ? "it ended" : err.text);
+}
+
 static int flipped(struct work *work)
 {
     struct error err = {0};
@@ -150,11 +161,86 @@ static int stop(void)
     return 0;
 }
 
+static enum status take_from(int peer, struct work **ret, struct error *err)
+{
+    struct message *message = NULL;
+    size_t bytes = 0;
+    enum status st = STATUS_OK;
+
+    while (st == STATUS_OK && !message)
+        st = world.ops->probe(world.transport, peer, TAG, &message, &bytes, err);
+    return st == STATUS_OK ? world.ops->device->receive(world.transport, message, world.memory, payload, BYTES, true,
+                                                        in_band, ret, err)
+                           : st;
+}
+
+/* Rank 2 announces and is stopped: what rank 0 wants of rank 1 lies behind it, and rank 0 says so. */
+static int behind(void)
+{
+    struct error err = {0};
+    struct work *stopped = NULL;
+    struct work *healthy = NULL;
+    bool over = false;
+    enum status st = STATUS_OK;
+
+    payload = device_room(&world, BYTES);
+    memset(header, 1, sizeof header);
+    if (world.rank)
+        st = world.ops->device->send(world.transport, 0, TAG, header, HEADER, world.memory, payload, BYTES, true,
+                                     &healthy, &err);
+    else
+        st = take_from(2, &stopped, &err);
+    if (st == STATUS_OK && world.rank == 0)
+        st = take_from(1, &healthy, &err);
+    if (st != STATUS_OK)
+        return fail(err.text);
+    if (world.rank == 2)
+        return stop();
+    st = wait_for(healthy, PATIENCE_NS, &over, &err);
+    if (st != STATUS_OK || over)
+        return fail(over ? "it ended" : err.text);
+    if (world.rank == 0 && (world.ops->awaits(world.transport, 1) != 2 || world.ops->awaits(world.transport, 2) != 2))
+        return fail("it does not say whom it waits for");
+    return 0;
+}
+
+/* The communicator of some ranks that rank 1 does not build.  No sum uses it: a good end does not wait for it. */
+static int unbuilt(void)
+{
+    static const int members[] = {0, 1};
+    struct native *native = NULL;
+    struct error err = {0};
+    uint64_t begun_ns = clock_ns();
+    int ranks[2] = {-1, -1};
+    int expected = world.rank ? 1 : 2;
+    enum status st = world.ops->native->open(world.transport, 7, members, 2, &native, &err);
+
+    while (st == STATUS_OK && clock_ns() - begun_ns < PATIENCE_NS) {
+        unsigned char bytes[CONTROL_BYTES];
+        bool any = false;
+        int peer = -1;
+
+        st = world.ops->control_receive(world.transport, &peer, bytes, &any, &err);
+        clock_sleep_ns(NS_PER_MS);
+    }
+    if (st != STATUS_OK)
+        return fail(err.text);
+    if (world.ops->native->missing(world.transport, native, ranks, 2) != expected || ranks[0] != 0)
+        return fail("it does not know who has not built");
+    begun_ns = clock_ns();
+    device_world_close(&world, true);
+    return clock_ns() - begun_ns < RETURN_NS ? 0 : fail("the end waits for a communicator that nobody uses");
+}
+
 static int run(const char *mode)
 {
     struct error err = {0};
     struct work *work = NULL;
-    enum status st = begin(&work, &err);
+    enum status st = STATUS_OK;
+
+    if (is(mode, "behind") || is(mode, "unbuilt"))
+        return is(mode, "behind") ? behind() : unbuilt();
+    st = begin(&work, &err);
 
     if (st != STATUS_OK)
         return fail(err.text);
@@ -163,7 +249,7 @@ static int run(const char *mode)
     if (is(mode, "error") && world.rank == 1)
         return error_decides(work, "remote process exited");
     if (is(mode, "lost") && world.rank == 1)
-        return error_decides(work, "cuda");
+        return device_decides(work);
     if (is(mode, "short") && world.rank == 0) /* what it had has left */
         return 0;
     if (is(mode, "stop") && world.rank == 1)
