@@ -161,8 +161,9 @@ static const struct key communication_keys[] = {
      "The same for starting MPI, agreeing on the plan, building groups and loading.", 10 * NS_PER_MS, 7 * NS_PER_DAY,
      "10m"},
     {"on_timeout", KEY_WORD, AT(topology, communication.on_timeout),
-     "`abort` ends the job; `quarantine` keeps the stuck operation's buffers and refuses new work on its group.", 0, 0,
-     "abort", &on_timeouts},
+     "`abort` ends the job; `quarantine` keeps the stuck operation's buffers and refuses new work on its group. With "
+     "transport nccl other groups are held back while a proposal of the stuck one is unanswered (docs/nccl.md).",
+     0, 0, "abort", &on_timeouts},
     {"checks", KEY_WORD, AT(topology, communication.checks),
      "How much is compared before a payload may be used: `off` only sizes in collectives, `light` pairs, `full` also a "
      "vote of the whole group. Headers on routes are compared always.",
