@@ -8,7 +8,8 @@
  * on anything in it but the states: where messages lie the owner keeps for itself, and the receiver has from MPI.
  *
  * Cost: two copies between mapped pages, one on each side, and one small MPI message.  Sent bytes go past the cache:
- * their pages were read last by another core. */
+ * their pages were read last by another core.  A long message's envelope leaves before the message is whole, so that
+ * the receiver copies behind the sender: its slot says how many bytes lie there by now. */
 #include "backends/mpi/mpi_mailbox.h"
 
 #include <fcntl.h>
@@ -29,7 +30,8 @@ enum {
     SLOTS = 128,
     ENVELOPE_SLOTS = 32, /* of them for messages of an envelope's size, which cannot go through MPI as they are */
     UNIT_BYTES = 16384,
-    UNITS = 512
+    UNITS = 512,
+    STEP_BYTES = 32768 /* are written before the receiver hears of them, and read at once */
 };
 
 /* Free, or the number of the message that lies there, which grows from message to message, and whether it is matched.
@@ -48,6 +50,7 @@ static uint64_t slot_matched(uint64_t number)
 
 struct mailbox_slot {
     _Alignas(64) _Atomic uint64_t state;
+    _Atomic uint64_t written; /* bytes of the message */
 };
 
 /* What lies in the shared file. */
@@ -292,7 +295,7 @@ static int find_units(const struct mailbox *mailbox, int units)
     return units ? -1 : 0;
 }
 
-bool mailbox_put(struct mailbox *mailbox, const void *bytes, size_t count, struct mail *ret)
+bool mailbox_reserve(struct mailbox *mailbox, size_t count, struct mail *ret)
 {
     int units = units_of(count);
     int at = -1;
@@ -304,15 +307,33 @@ bool mailbox_put(struct mailbox *mailbox, const void *bytes, size_t count, struc
     if (at < 0 || first < 0)
         return false;
     *ret = (struct mail){.slot = (uint32_t)at, .unit = (uint32_t)first, .number = ++mailbox->number, .bytes = count};
-    stream_copy(mailbox->own->room[first], bytes, count);
     mailbox->held[at] = true;
     mailbox->first[at] = first;
     mailbox->units[at] = units;
     memset(mailbox->unit_held + first, true, (size_t)units * sizeof(bool));
     if (mailbox->slots_used <= at)
         mailbox->slots_used = at + 1;
+    atomic_store_explicit(&mailbox->own->slots[at].written, 0, memory_order_relaxed);
     atomic_store_explicit(&mailbox->own->slots[at].state, slot_full(ret->number), memory_order_release);
     return true;
+}
+
+size_t mailbox_write(struct mailbox *mailbox, const struct mail *mail, const void *bytes, size_t done, size_t most)
+{
+    unsigned char *room = mailbox->own->room[mail->unit];
+    const unsigned char *from = bytes;
+
+    while (done < mail->bytes && most) {
+        size_t step = (size_t)mail->bytes - done;
+
+        step = step < STEP_BYTES ? step : STEP_BYTES;
+        step = step < most ? step : most;
+        stream_copy(room + done, from + done, step);
+        done += step;
+        most -= step;
+        atomic_store_explicit(&mailbox->own->slots[mail->slot].written, done, memory_order_release);
+    }
+    return done;
 }
 
 void mailbox_take_back(struct mailbox *mailbox, const struct mail *mail)
@@ -335,6 +356,30 @@ enum status mailbox_match(struct mailbox *mailbox, int peer, uint32_t tag, const
         return error_set(err, STATUS_CORRUPT, "rank %d sent word of a message with tag %" PRIu32 " that is not there",
                          peer, tag);
     return STATUS_OK;
+}
+
+static size_t written(const struct mailbox *mailbox, int peer, const struct mail *mail)
+{
+    uint64_t bytes = atomic_load_explicit(&mailbox->boxes[peer]->slots[mail->slot].written, memory_order_acquire);
+
+    return bytes < mail->bytes ? (size_t)bytes : (size_t)mail->bytes;
+}
+
+bool mailbox_whole(const struct mailbox *mailbox, int peer, const struct mail *mail)
+{
+    return written(mailbox, peer, mail) == mail->bytes;
+}
+
+size_t mailbox_read(const struct mailbox *mailbox, int peer, const struct mail *mail, void *to, size_t done)
+{
+    const unsigned char *room = mailbox->boxes[peer]->room[mail->unit];
+    size_t all = 0;
+
+    while (done < mail->bytes && (all = written(mailbox, peer, mail)) > done) {
+        memcpy((unsigned char *)to + done, room + done, all - done);
+        done = all;
+    }
+    return done;
 }
 
 unsigned char *mailbox_bytes(const struct mailbox *mailbox, int peer, const struct mail *mail)

@@ -2,8 +2,8 @@
  *
  * MPI copies such a message with one call into the kernel (CMA), at a quarter of the speed of a copy between mapped
  * pages.  So every process has a mailbox, shared memory that its peers have mapped: a send copies the message into it
- * and is done, the receiver copies it out.  The message's place in the order of (peer, tag) is held by a small MPI
- * message, its envelope, which says where it lies.
+ * and is done, the receiver copies it out, of long messages while the sender still copies.  The message's place in the
+ * order of (peer, tag) is held by a small MPI message, its envelope, which says where it lies.
  *
  * Where a process cannot map a peer's mailbox, or no room is left in it, the message goes through MPI as it is. */
 #ifndef BACKENDS_MPI_MAILBOX_H
@@ -40,14 +40,23 @@ void mailbox_close(struct mailbox *mailbox);
 bool mailbox_reaches(const struct mailbox *mailbox, int peer);
 bool mailbox_hears(const struct mailbox *mailbox, int peer);
 
-/* Copy a message in; then send *ret, its envelope, to whoever shall take it.  False: no room. */
-bool mailbox_put(struct mailbox *mailbox, const void *bytes, size_t count, struct mail *ret);
+/* Room for a message of so many bytes, of which none is written; *ret is its envelope, which is to be sent to whoever
+ * shall take it.  False: no room. */
+bool mailbox_reserve(struct mailbox *mailbox, size_t count, struct mail *ret);
+/* Write at most so many of its bytes behind those that are done; returns how many are done then.  most is a multiple of
+ * 16, or at least what is left. */
+size_t mailbox_write(struct mailbox *mailbox, const struct mail *mail, const void *bytes, size_t done, size_t most);
 /* The envelope was not sent. */
 void mailbox_take_back(struct mailbox *mailbox, const struct mail *mail);
 
 /* This envelope of (peer, tag) has come: its message is lent until it is returned.  mail is to lie where no peer can
  * write.  STATUS_CORRUPT: there is no such message. */
 enum status mailbox_match(struct mailbox *mailbox, int peer, uint32_t tag, const struct mail *mail, struct error *err);
+
+/* Of a matched message: is every byte written? */
+bool mailbox_whole(const struct mailbox *mailbox, int peer, const struct mail *mail);
+/* Read what is written by now behind the bytes that are done; returns how many are done then. */
+size_t mailbox_read(const struct mailbox *mailbox, int peer, const struct mail *mail, void *to, size_t done);
 
 /* Where a matched message lies, until it is returned: then its room is its sender's again. */
 unsigned char *mailbox_bytes(const struct mailbox *mailbox, int peer, const struct mail *mail);

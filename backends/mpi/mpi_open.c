@@ -215,6 +215,7 @@ void mpi_close(struct transport *transport, bool clean)
     if (!clean) {
         mailbox_close(transport->mailbox); /* peers have maps of their own */
         transport->mailbox = NULL;
+        message_pool_done(&transport->messages);
         return; /* MPI may still read what is pending; the process ends, or the program keeps its MPI */
     }
     deadline_ns = clock_ns() + transport->close_ns;
@@ -230,6 +231,7 @@ void mpi_close(struct transport *transport, bool clean)
         transport->free_work = work->next;
         free(work);
     }
+    message_pool_done(&transport->messages);
     mailbox_close(transport->mailbox);
     if (transport->owns_mpi)
         (void)MPI_Finalize();

@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include "backends/mpi/mpi_mailbox.h"
+#include "backends/mpi/mpi_message.h"
 #include "comm/raw.h"
 #include "comm/transport.h"
 
@@ -13,8 +14,20 @@ enum { HOST_BYTES = 64 };
 /* One posted send or receive.  Free ones lie in a list: one is needed for every message. */
 struct work {
     MPI_Request request;
-    int expected;     /* bytes of a receive; -1: a send, or a receive that has happened */
-    struct mail mail; /* the envelope under way */
+    int expected;     /* bytes of a receive; -1: a send, or a receive out of a mailbox */
+    struct mail mail; /* the envelope under way, or of what is read */
+    int peer;
+
+    /* Of a send. */
+    uint32_t tag;
+    const void *bytes;
+    size_t count;
+    bool waits; /* nothing of it is under way */
+
+    /* Of a receive out of a mailbox: where to, else NULL; and how much of it has come. */
+    unsigned char *to;
+    size_t done;
+
     struct work *next;
 };
 
@@ -35,6 +48,8 @@ struct transport {
     uint64_t close_ns;       /* how long a clean close waits for the last rank */
     struct mailbox *mailbox; /* NULL: none on this host */
     struct work *free_work;
+    struct work *waiting; /* sends without room, in order */
+    struct message_pool messages;
     struct letter *letters; /* pending, newest first */
     int letter_count;
     char about[160];

@@ -6,16 +6,8 @@
 #include <string.h>
 
 #include "backends/mpi/mpi_errors.h"
-#include "backends/mpi/mpi_private.h"
+#include "backends/mpi/mpi_outbox.h"
 #include "base/size.h"
-
-/* One matched message, not yet received: MPI's, or one in its sender's mailbox. */
-struct message {
-    MPI_Message handle;
-    bool mailed; /* it lies where mail says */
-    struct mail mail;
-    int peer;
-};
 
 /* One receive copies its whole message in one call, in which this rank answers nobody: longer payloads go in pieces. */
 #define MAX_MESSAGE ((size_t)1 << 27)
@@ -70,43 +62,23 @@ static void work_give(struct transport *transport, struct work *work)
     transport->free_work = work;
 }
 
-/* Messages of an envelope's size always: outside the mailbox they would be taken for envelopes. */
-static bool mailable(const struct transport *transport, int peer, size_t count)
-{
-    bool size = count == MAILBOX_ENVELOPE_BYTES || (count >= MAILBOX_LEAST_BYTES && count <= MAILBOX_MOST_BYTES);
-
-    return size && mailbox_reaches(transport->mailbox, peer);
-}
-
 static enum status mpi_send(struct transport *transport, int peer, uint32_t tag, const void *bytes, size_t count,
                             struct work **ret, struct error *err)
 {
-    struct work *work;
-    bool mailed = false;
+    struct work *work = NULL;
     enum status st;
-    int length;
 
-    if (count > MAX_MESSAGE || size_to_int(count, &length))
+    if (count > MAX_MESSAGE)
         return error_set(err, STATUS_OVERFLOW, "message of %zu bytes to rank %d", count, peer);
     work = work_take(transport, -1);
     if (!work)
         return error_set(err, STATUS_NOMEM, "message to rank %d", peer);
-    if (mailable(transport, peer, count)) {
-        mailed = mailbox_put(transport->mailbox, bytes, count, &work->mail);
-        if (!mailed && count == MAILBOX_ENVELOPE_BYTES) {
-            work_give(transport, work);
-            return error_set(err, STATUS_TRANSPORT, "rank %d has not taken its messages of %zu bytes", peer, count);
-        }
-    }
-    if (mailed) {
-        bytes = &work->mail;
-        length = MAILBOX_ENVELOPE_BYTES;
-    }
-    st = mpi_status(MPI_Isend(bytes, length, MPI_BYTE, peer, (int)tag, transport->payload, &work->request), "MPI_Isend",
-                    err);
-    if (st) {
-        if (mailed)
-            mailbox_take_back(transport->mailbox, &work->mail);
+    work->peer = peer;
+    work->tag = tag;
+    work->bytes = bytes;
+    work->count = count;
+    st = outbox_send(transport, work, err);
+    if (st != STATUS_OK) {
         work_give(transport, work);
         return st;
     }
@@ -136,23 +108,26 @@ static enum status mpi_probe(struct transport *transport, int peer, uint32_t tag
     MPI_Status what;
     int found = 0;
     MPI_Count count = 0;
-    enum status st;
+    enum status st = outbox_flush(transport, err);
 
     *ret = NULL;
+    if (st != STATUS_OK)
+        return st;
     st = mpi_status(MPI_Improbe(peer, (int)tag, transport->payload, &found, &handle, &what), "MPI_Improbe", err);
     if (st || !found)
         return st;
-    *ret = malloc(sizeof **ret);
+    *ret = message_take(&transport->messages);
     if (!*ret)
         return error_set(err, STATUS_NOMEM, "message from rank %d", peer);
     (void)MPI_Get_elements_x(&what, MPI_BYTE, &count);
-    **ret = (struct message){.handle = handle, .peer = peer};
+    (*ret)->handle = handle;
+    (*ret)->peer = peer;
     *ret_bytes = count < 0 ? 0 : (size_t)count;
     if (count != MAILBOX_ENVELOPE_BYTES || !mailbox_hears(transport->mailbox, peer))
         return STATUS_OK;
     st = open_envelope(transport, peer, tag, *ret, ret_bytes, err);
     if (st) {
-        free(*ret);
+        message_give(&transport->messages, *ret);
         *ret = NULL;
     }
     return st;
@@ -173,7 +148,7 @@ static enum status mpi_receive(struct transport *transport, struct message *mess
     enum status st;
     int length;
 
-    free(message);
+    message_give(&transport->messages, message);
     if (size_to_int(count, &length)) {
         let_go(transport, &matched);
         return error_set(err, STATUS_OVERFLOW, "message of %zu bytes", count);
@@ -184,8 +159,10 @@ static enum status mpi_receive(struct transport *transport, struct message *mess
         return error_set(err, STATUS_NOMEM, "receiving %zu bytes", count);
     }
     if (matched.mailed) {
-        memcpy(bytes, mailbox_bytes(transport->mailbox, matched.peer, &matched.mail), count);
-        let_go(transport, &matched);
+        work->peer = matched.peer;
+        work->mail = matched.mail;
+        work->to = bytes;
+        work->done = mailbox_read(transport->mailbox, work->peer, &work->mail, work->to, 0);
         *ret = work;
         return STATUS_OK;
     }
@@ -200,13 +177,27 @@ static enum status mpi_receive(struct transport *transport, struct message *mess
 
 static unsigned char *mpi_lend(struct transport *transport, struct message *message)
 {
-    return message->mailed ? mailbox_bytes(transport->mailbox, message->peer, &message->mail) : NULL;
+    if (!message->mailed || !mailbox_whole(transport->mailbox, message->peer, &message->mail))
+        return NULL;
+    return mailbox_bytes(transport->mailbox, message->peer, &message->mail);
 }
 
 static void mpi_give_back(struct transport *transport, struct message *message)
 {
     let_go(transport, message);
-    free(message);
+    message_give(&transport->messages, message);
+}
+
+/* Has all of a message come out of its sender's mailbox?  After a close there is none any more. */
+static bool read_on(struct transport *transport, struct work *work)
+{
+    if (!transport->mailbox)
+        return false;
+    work->done = mailbox_read(transport->mailbox, work->peer, &work->mail, work->to, work->done);
+    if (work->done < work->mail.bytes)
+        return false;
+    mailbox_return(transport->mailbox, work->peer, &work->mail);
+    return true;
 }
 
 static enum status mpi_test(struct transport *transport, struct work *work, bool *ret, struct error *err)
@@ -214,8 +205,17 @@ static enum status mpi_test(struct transport *transport, struct work *work, bool
     MPI_Status what;
     int done = 0;
     int got = 0;
-    enum status st;
+    enum status st = outbox_flush(transport, err);
 
+    *ret = false;
+    if (st != STATUS_OK || work->waits)
+        return st;
+    if (work->to) {
+        *ret = read_on(transport, work);
+        if (*ret)
+            work_give(transport, work);
+        return STATUS_OK;
+    }
     st = mpi_status(MPI_Test(&work->request, &done, &what), "MPI_Test", err);
     *ret = done != 0;
     if (st == STATUS_OK && done && work->expected >= 0) {

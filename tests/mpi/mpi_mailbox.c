@@ -1,11 +1,13 @@
 /* Shared mailboxes by themselves, between the ranks of one host.  All communication of a test comes before its first
  * assertion, and a barrier after it, so that a failing rank stays in step. */
 #include <check.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backends/mpi/mpi_mailbox.h"
+#include "backends/mpi/mpi_message.h"
 
 enum { MOST = 64, TAG = 5, OTHER_TAG = 6, ENOUGH = 10000 };
 
@@ -34,8 +36,9 @@ static bool post(int tag, const void *bytes, size_t count)
 {
     struct mail *mail = &sent[envelopes];
 
-    if (!mailbox_put(mailbox, bytes, count, mail))
+    if (!mailbox_reserve(mailbox, count, mail))
         return false;
+    (void)mailbox_write(mailbox, mail, bytes, 0, count);
     (void)MPI_Isend(mail, sizeof *mail, MPI_BYTE, right, tag, MPI_COMM_WORLD, &envelope[envelopes++]);
     return true;
 }
@@ -242,14 +245,87 @@ END_TEST
 
 START_TEST(what_is_taken_back_makes_room)
 {
-    static unsigned char out[5000];
     struct mail mail;
     int put = 0;
 
-    for (int i = 0; i < ENOUGH && mailbox_put(mailbox, out, sizeof out, &mail); i++, put++)
+    for (int i = 0; i < ENOUGH && mailbox_reserve(mailbox, 5000, &mail); i++, put++)
         mailbox_take_back(mailbox, &mail);
     settle();
     ck_assert_int_eq(put, ENOUGH);
+}
+END_TEST
+
+/* Its envelope says how long it will be; what is not written yet is not read. */
+START_TEST(a_long_message_is_read_behind_its_writer)
+{
+    enum { BYTES = 100001, FIRST = 32768, SECOND = 65536 };
+    static const size_t most[] = {FIRST, SECOND - FIRST, BYTES};
+    static const size_t done[] = {FIRST, SECOND, BYTES};
+    unsigned char *out = malloc(BYTES);
+    unsigned char *in = calloc(BYTES + 1, 1);
+    struct mail mail = {0};
+    size_t wrote[3] = {0};
+    size_t read[3] = {0};
+    bool whole[3] = {false};
+    bool untouched[3] = {false};
+    enum status matched = STATUS_INTERNAL;
+    bool reserved = mailbox_reserve(mailbox, BYTES, &mail);
+    struct mail own = mail;
+
+    fill(out, BYTES, 3);
+    (void)MPI_Isend(&own, sizeof own, MPI_BYTE, right, TAG, MPI_COMM_WORLD, &envelope[envelopes++]);
+    mail = next_envelope(TAG);
+    matched = mailbox_match(mailbox, left, TAG, &mail, NULL);
+    for (int i = 0; i < 3; i++) {
+        wrote[i] = mailbox_write(mailbox, &own, out, i ? wrote[i - 1] : 0, most[i]);
+        barrier();
+        whole[i] = mailbox_whole(mailbox, left, &mail);
+        read[i] = mailbox_read(mailbox, left, &mail, in, i ? read[i - 1] : 0);
+        untouched[i] = in[read[i]] == 0;
+        barrier();
+    }
+    mailbox_return(mailbox, left, &mail);
+    settle();
+    ck_assert(reserved);
+    ck_assert_int_eq(matched, STATUS_OK);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_uint_eq(wrote[i], done[i]);
+        ck_assert_uint_eq(read[i], done[i]);
+        ck_assert(untouched[i]);
+        ck_assert_int_eq(whole[i], i == 2);
+    }
+    for (size_t i = 0; i < BYTES; i++)
+        ck_assert_uint_eq(in[i], byte_of(left, 3, i));
+    free(in);
+    free(out);
+}
+END_TEST
+
+/* A holder that is let go after a failure gives nothing back. */
+START_TEST(messages_that_are_never_given_back_are_freed_with_their_pool)
+{
+    struct message_pool pool = {0};
+    size_t before = mallinfo2().uordblks;
+    size_t between = 0;
+    size_t after = 0;
+    bool made = true;
+
+    for (int i = 0; i < ENOUGH && made; i++) {
+        struct message *message = message_take(&pool);
+
+        made = message != NULL;
+        if (made && i % 2)
+            message_give(&pool, message);
+    }
+    between = mallinfo2().uordblks;
+    message_pool_done(&pool);
+    after = mallinfo2().uordblks;
+    settle();
+    ck_assert(made);
+    ck_assert_ptr_null(pool.newest);
+    if (between) /* a sanitizer's allocator counts nothing here */
+        ck_assert_uint_ge(between - before, ENOUGH / 2 * sizeof(struct message));
+    ck_assert_uint_lt(after, before + 4096);
 }
 END_TEST
 
@@ -274,6 +350,8 @@ int main(int argc, char **argv)
     tcase_add_test(tests, envelopes_that_lie_are_refused);
     tcase_add_test(tests, an_envelope_never_opens_a_later_message_in_its_slot);
     tcase_add_test(tests, what_is_taken_back_makes_room);
+    tcase_add_test(tests, a_long_message_is_read_behind_its_writer);
+    tcase_add_test(tests, messages_that_are_never_given_back_are_freed_with_their_pool);
     suite_add_tcase(suite, tests);
     srunner_set_fork_status(runner, CK_NOFORK);
     if (mailbox_reaches(mailbox, right) && mailbox_hears(mailbox, left)) {

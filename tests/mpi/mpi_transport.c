@@ -15,7 +15,7 @@ static int size;
 static int right; /* neighbours in a ring; on one rank: itself */
 static int left;
 
-static const size_t sizes[] = {0, 1, 24, 64, 4095, 4097, 65536, 70000, 1 << 20, (8 << 20) + 3};
+static const size_t sizes[] = {0, 1, 24, 64, 4095, 4097, 65536, 70000, 200001, 1 << 20, (8 << 20) + 3};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
 static enum status finish(struct work *work)
@@ -125,6 +125,42 @@ START_TEST(a_send_that_mpi_refuses_leaves_nothing_behind)
     ck_assert_int_eq(st, STATUS_OK);
     ck_assert_uint_eq(came, sizeof in);
     ck_assert_mem_eq(in, bytes, sizeof in);
+}
+END_TEST
+
+/* Where a mailbox is between neighbours there is no room for all of them at a time; those that wait leave in order, and
+ * nothing that follows with their tag overtakes them. */
+START_TEST(messages_of_24_bytes_wait_for_room)
+{
+    enum { MANY = 400, BYTES = 24 };
+    static unsigned char out[MANY][BYTES];
+    static struct work *sends[MANY];
+    int posted = 0;
+    int in_order = 0;
+    int sent = 0;
+
+    for (int i = 0; i < MANY; i++) {
+        memset(out[i], rank + i, BYTES);
+        posted += ops->send(transport, right, 11, out[i], i % 16 == 15 ? 5 : BYTES, &sends[i], NULL) == STATUS_OK;
+    }
+    barrier();
+    for (int i = 0; i < MANY && posted == MANY; i++) {
+        unsigned char in[BYTES] = {0};
+        struct work *receive = NULL;
+        struct message *message;
+        size_t came = await(left, 11, &message);
+
+        if (came > BYTES || ops->receive(transport, message, in, came, &receive, NULL) != STATUS_OK)
+            break;
+        in_order += finish(receive) == STATUS_OK && came == (i % 16 == 15 ? 5 : BYTES) &&
+                    all_are(in, came, (unsigned char)(left + i));
+    }
+    for (int i = 0; i < posted; i++)
+        sent += finish(sends[i]) == STATUS_OK;
+    barrier();
+    ck_assert_int_eq(posted, MANY);
+    ck_assert_int_eq(in_order, MANY);
+    ck_assert_int_eq(sent, MANY);
 }
 END_TEST
 
@@ -276,6 +312,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, messages_of_every_size_arrive_whole);
     tcase_add_test(tests, a_send_that_mpi_refuses_leaves_nothing_behind);
+    tcase_add_test(tests, messages_of_24_bytes_wait_for_room);
     tcase_add_test(tests, a_message_of_an_unexpected_size_is_told_before_it_is_received);
     tcase_add_test(tests, tags_do_not_mix_and_order_is_kept);
     tcase_add_test(tests, a_large_send_returns_at_once);
