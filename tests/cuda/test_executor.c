@@ -15,35 +15,54 @@ static void run(int size, rank_body *body)
     ranks_check(&ranks);
 }
 
+/* A round trip: numbers of the host, what they become on the device, and where that is seen. */
+struct trip {
+    struct tensor *host;
+    struct tensor *there;
+    struct tensor *back; /* zeros */
+    struct addition twice;
+};
+
+static void trip_begin(struct trip *trip, const struct stage *stage, uint32_t first)
+{
+    trip->host = counting(first);
+    trip->there = tensor_in(stage->device->memory, COUNT);
+    trip->back = tensor_in(stage->device->pinned, COUNT);
+    trip->twice = (struct addition){.sum = trip->there, .term = trip->there, .times = 1};
+    memset(trip->back->data, 0, trip->back->bytes);
+}
+
+static void trip_end(struct trip *trip)
+{
+    tensor_release(trip->host);
+    tensor_release(trip->there);
+    tensor_release(trip->back);
+}
+
 static enum status order_body(struct rank *self)
 {
     struct stage stage;
+    struct trip trip;
     struct completion *completions[4] = {NULL};
     enum status st = stage_open(self, &stage, 8);
-    struct tensor *host = counting(5);
-    struct tensor *back = tensor_in(stage.device->pinned, COUNT);
-    struct tensor *there = tensor_in(stage.device->memory, COUNT);
-    struct addition twice = {.sum = there, .term = there, .times = 1};
 
-    memset(back->data, 0, back->bytes);
+    trip_begin(&trip, &stage, 5);
     if (st == STATUS_OK)
-        st = executor_transfer(stage.executor, stage.transfers, host, there, &completions[0], &self->err);
+        st = executor_transfer(stage.executor, stage.transfers, trip.host, trip.there, &completions[0], &self->err);
     for (int i = 1; i <= 2 && st == STATUS_OK; i++)
-        st = executor_submit_on(stage.executor, add, &twice, &completions[i], &self->err);
+        st = executor_submit_on(stage.executor, add, &trip.twice, &completions[i], &self->err);
     if (st == STATUS_OK)
-        st = executor_transfer(stage.executor, stage.transfers, there, back, &completions[3], &self->err);
+        st = executor_transfer(stage.executor, stage.transfers, trip.there, trip.back, &completions[3], &self->err);
     EXPECT(st != STATUS_OK || completion_test(completions[3]) == COMPLETION_PENDING);
-    EXPECT(!counts(back, 20, 4)); /* meaningless before completion */
+    EXPECT(!counts(trip.back, 20, 4)); /* meaningless before completion */
     if (st == STATUS_OK)
         st = completion_wait(completions[3], DEADLINE_NONE, &self->err);
-    EXPECT(st != STATUS_OK || counts(back, 20, 4));
+    EXPECT(st != STATUS_OK || counts(trip.back, 20, 4));
     for (int i = 0; i < 4; i++) {
         EXPECT(completion_test(completions[i]) == COMPLETION_DONE);
         completion_release(completions[i]);
     }
-    tensor_release(host);
-    tensor_release(back);
-    tensor_release(there);
+    trip_end(&trip);
     stage_close(&stage);
     return st;
 }
@@ -215,37 +234,38 @@ START_TEST(work_for_the_wrong_kind_of_executor_is_refused)
 }
 END_TEST
 
-/* Every rank promotes, adds on its device, demotes; the group sums what comes of it, ordered after. */
+/* Every rank promotes and adds on its device. */
+static enum status double_there(struct stage *stage, struct trip *trip, struct completion **ret, struct error *err)
+{
+    enum status st = move(stage, trip->host, trip->there, err);
+
+    return st == STATUS_OK ? executor_submit_on(stage->executor, add, &trip->twice, ret, err) : st;
+}
+
+/* It demotes what it has; the group sums what comes of it, ordered after. */
 static enum status sum_body(struct rank *self)
 {
     struct stage stage;
+    struct trip trip;
+    struct completion *added = NULL;
     struct completion *demoted = NULL;
     struct completion *summed = NULL;
     struct group *group = session_group(self->session, 1);
     enum status st = stage_open(self, &stage, 8);
-    struct tensor *host = counting((uint32_t)self->rank);
-    struct tensor *back = tensor_in(stage.device->pinned, COUNT);
-    struct tensor *there = tensor_in(stage.device->memory, COUNT);
-    struct addition twice = {.sum = there, .term = there, .times = 1};
-    struct completion *added = NULL;
 
-    memset(back->data, 0, back->bytes);
+    trip_begin(&trip, &stage, (uint32_t)self->rank);
     if (st == STATUS_OK)
-        st = move(&stage, host, there, &self->err);
+        st = double_there(&stage, &trip, &added, &self->err);
     if (st == STATUS_OK)
-        st = executor_submit_on(stage.executor, add, &twice, &added, &self->err);
-    if (st == STATUS_OK)
-        st = executor_transfer(stage.executor, stage.transfers, there, back, &demoted, &self->err);
+        st = executor_transfer(stage.executor, stage.transfers, trip.there, trip.back, &demoted, &self->err);
     if (st == STATUS_OK)
         st = group_after(group, demoted, &self->err);
     if (st == STATUS_OK)
-        st = finish(group_all_reduce_sum(group, back, back, &summed, &self->err), &summed, &self->err);
-    EXPECT(st != STATUS_OK || counts(back, 2 * (0 + 1 + 2), 2 * 3));
+        st = finish(group_all_reduce_sum(group, trip.back, trip.back, &summed, &self->err), &summed, &self->err);
+    EXPECT(st != STATUS_OK || counts(trip.back, 2 * (0 + 1 + 2), 2 * 3));
     completion_abandon(added);
     completion_abandon(demoted);
-    tensor_release(host);
-    tensor_release(back);
-    tensor_release(there);
+    trip_end(&trip);
     stage_close(&stage);
     return st;
 }
@@ -254,35 +274,27 @@ static enum status sum_body(struct rank *self)
 static enum status sum_there_body(struct rank *self)
 {
     struct stage stage;
+    struct trip trip;
     struct completion *added = NULL;
     struct completion *summed = NULL;
-    struct completion *demoted = NULL;
     struct group *group = session_group(self->session, 1);
     enum status st = stage_open(self, &stage, 8);
-    struct tensor *host = counting((uint32_t)self->rank);
-    struct tensor *back = tensor_in(NULL, COUNT);
-    struct tensor *there = tensor_in(stage.device->memory, COUNT);
-    struct addition twice = {.sum = there, .term = there, .times = 1};
 
+    trip_begin(&trip, &stage, (uint32_t)self->rank);
     if (st == STATUS_OK)
-        st = move(&stage, host, there, &self->err);
-    if (st == STATUS_OK)
-        st = executor_submit_on(stage.executor, add, &twice, &added, &self->err);
+        st = double_there(&stage, &trip, &added, &self->err);
     if (st == STATUS_OK)
         st = group_after(group, added, &self->err);
     if (st == STATUS_OK)
-        st = group_all_reduce_sum(group, there, there, &summed, &self->err);
+        st = group_all_reduce_sum(group, trip.there, trip.there, &summed, &self->err);
     if (st == STATUS_OK)
         st = executor_after(stage.executor, summed, &self->err);
     if (st == STATUS_OK)
-        st = finish(executor_transfer(stage.executor, stage.transfers, there, back, &demoted, &self->err), &demoted,
-                    &self->err);
-    EXPECT(st != STATUS_OK || counts(back, 2 * (0 + 1 + 2), 2 * 3));
+        st = move(&stage, trip.there, trip.back, &self->err);
+    EXPECT(st != STATUS_OK || counts(trip.back, 2 * (0 + 1 + 2), 2 * 3));
     completion_abandon(added);
     completion_abandon(summed);
-    tensor_release(host);
-    tensor_release(back);
-    tensor_release(there);
+    trip_end(&trip);
     stage_close(&stage);
     return st;
 }

@@ -27,6 +27,17 @@ static const struct route_spec routes[] = {{.id = 1,
                                             .depth = 2,
                                             .memory_tensors = 0xe}};
 
+/* Of the device's tensors alone: hidden. */
+static struct route_spec hidden_alone(void)
+{
+    struct route_spec spec = routes[0];
+
+    spec.tensor_count = 1;
+    spec.tensors = bundle_spec + 1;
+    spec.memory_tensors = 1;
+    return spec;
+}
+
 /* The last can take nothing back: what it holds when a session fails stays. */
 static const struct transport_ops *const ways[] = {&loopback_ops, &loopback_device_ops, &loopback_job_ops};
 enum { WAYS = sizeof ways / sizeof ways[0], NATIVE_WAYS = 2 };
@@ -46,17 +57,20 @@ static void shapes_of(const struct route *route, int round, struct shape *shapes
            (size_t)route_spec(route)->tensor_count * sizeof all[0]);
 }
 
+/* What rank 0's bundles are copied from; it stays until its device is destroyed. */
+static unsigned char sent[4][LARGEST * 20];
+
 static unsigned char byte_of(int round, int t, size_t k)
 {
     return (unsigned char)(k * 11 + k / 256 + (size_t)round * 29 + (size_t)t * 3 + 1);
 }
 
-/* Queued, not waited for: the transfer leaves behind it.  What it is copied from lives until the device has it. */
-static enum status fill(struct tensor *tensor, int round, int t, unsigned char *bytes, struct error *err)
+/* Queued, not waited for: the transfer leaves behind it. */
+static enum status fill(struct tensor *tensor, int round, int t, struct error *err)
 {
     for (size_t k = 0; k < tensor->bytes; k++)
-        bytes[k] = byte_of(round, t, k);
-    return memory_copy(tensor->memory, tensor->data, bytes, tensor->bytes, err);
+        sent[t][k] = byte_of(round, t, k);
+    return memory_copy(tensor->memory, tensor->data, sent[t], tensor->bytes, err);
 }
 
 static bool is_filled(struct tensor *tensor, int round, int t)
@@ -71,7 +85,7 @@ static bool is_filled(struct tensor *tensor, int round, int t)
     return true;
 }
 
-static enum status send_round(struct rank *self, int round, unsigned char (*bytes)[LARGEST * 20])
+static enum status send_round(struct rank *self, int round)
 {
     struct route *route = session_route(self->session, 1);
     struct bundle *bundle = NULL;
@@ -86,18 +100,18 @@ static enum status send_round(struct rank *self, int round, unsigned char (*byte
         EXPECT((tensor_kind(bundle->tensor[t]) == MEMORY_DEVICE) == placed);
         st = tensor_reshape(bundle->tensor[t], bundle->tensor[t]->dtype, &shapes[t], &self->err);
         if (st == STATUS_OK)
-            st = fill(bundle->tensor[t], round, t, bytes[t], &self->err);
+            st = fill(bundle->tensor[t], round, t, &self->err);
     }
     if (st == STATUS_OK)
         st = route_send(route, bundle, (uint64_t)round, &completion, &self->err);
     return finish(st, &completion, &self->err);
 }
 
-static enum status receive_round(struct rank *self, int round)
+/* *ret: the caller's, to return to its route. */
+static enum status take_round(struct rank *self, int round, struct bundle **ret)
 {
     struct route *route = session_route(self->session, 1);
     struct completion *completion = NULL;
-    struct bundle *bundle = NULL;
     struct shape shapes[4];
     enum status st;
 
@@ -105,24 +119,29 @@ static enum status receive_round(struct rank *self, int round)
     st = route_receive(route, shapes, NULL, NULL, (uint64_t)round, &completion, &self->err);
     if (st == STATUS_OK)
         st = completion_wait(completion, DEADLINE_NONE, &self->err);
-    if (st == STATUS_OK) {
-        bundle = route_take(completion, NULL);
-        for (int t = 0; t < bundle->count; t++)
-            EXPECT(is_filled(bundle->tensor[t], round, t));
-        route_return(route, bundle);
-    }
+    if (st == STATUS_OK)
+        *ret = route_take(completion, NULL);
     completion_abandon(completion);
+    return st;
+}
+
+static enum status receive_round(struct rank *self, int round)
+{
+    struct bundle *bundle = NULL;
+    enum status st = take_round(self, round, &bundle);
+
+    for (int t = 0; st == STATUS_OK && t < bundle->count; t++)
+        EXPECT(is_filled(bundle->tensor[t], round, t));
+    route_return(session_route(self->session, 1), bundle);
     return st;
 }
 
 static enum status rounds_body(struct rank *self)
 {
-    static unsigned char bytes[4][LARGEST * 20];
     enum status st = STATUS_OK;
 
     for (int round = 0; round < ROUNDS && st == STATUS_OK; round++)
-        st = self->rank ? receive_round(self, round) : send_round(self, round, bytes);
-    /* The bytes are rank 0's alone, and stay until its device is destroyed. */
+        st = self->rank ? receive_round(self, round) : send_round(self, round);
     return st;
 }
 
@@ -245,33 +264,15 @@ END_TEST
 /* Without checksums nobody looks; and what the fault flipped is as it was once it has left. */
 static enum status flipped_body(struct rank *self)
 {
-    static unsigned char bytes[4][LARGEST * 20];
     struct route *route = session_route(self->session, 1);
     struct bundle *bundle = NULL;
-    struct completion *completion = NULL;
-    struct shape shapes[4];
-    enum status st;
+    enum status st = self->rank ? take_round(self, 0, &bundle) : send_round(self, 0);
 
-    if (!self->rank) {
-        st = send_round(self, 0, bytes);
-        /* The only bundle of the pool. */
-        if (st == STATUS_OK)
-            st = route_acquire(route, &bundle, &self->err);
-        if (st == STATUS_OK)
-            EXPECT(is_filled(bundle->tensor[1], 0, 1));
-        route_return(route, bundle);
-        return st;
-    }
-    shapes_of(route, 0, shapes);
-    st = route_receive(route, shapes, NULL, NULL, 0, &completion, &self->err);
-    if (st == STATUS_OK)
-        st = completion_wait(completion, DEADLINE_NONE, &self->err);
-    if (st == STATUS_OK) {
-        bundle = route_take(completion, NULL);
-        EXPECT(!is_filled(bundle->tensor[1], 0, 1)); /* it was flipped on its way */
-        route_return(route, bundle);
-    }
-    completion_abandon(completion);
+    if (st == STATUS_OK && !self->rank) /* the only bundle of the pool */
+        st = route_acquire(route, &bundle, &self->err);
+    if (st == STATUS_OK) /* at the receiver it was flipped on its way */
+        EXPECT(is_filled(bundle->tensor[1], 0, 1) == !self->rank);
+    route_return(route, bundle);
     return st;
 }
 
@@ -290,13 +291,9 @@ END_TEST
 START_TEST(a_shortened_frame_is_refused_by_its_size)
 {
     struct fault fault = {.rank = 0, .kind = FAULT_SHORT};
-    struct ranks ranks = {.session = {.faults = &fault, .fault_count = 1}};
-    struct route_spec spec[] = {routes[0]};
+    struct route_spec spec = hidden_alone();
+    struct ranks ranks = {.routes = &spec, .session = {.faults = &fault, .fault_count = 1}};
 
-    spec[0].tensor_count = 1;
-    spec[0].tensors = bundle_spec + 1;
-    spec[0].memory_tensors = 1;
-    ranks.routes = spec;
     run(&ranks, ways[_i], rounds_body);
     expect_refused(&ranks, "message bytes: expected ");
 }
@@ -305,28 +302,20 @@ END_TEST
 /* Rank 1 leaves out its receipt: it gets zeros, wherever they must be written. */
 static enum status skipped_body(struct rank *self)
 {
-    static unsigned char bytes[4][LARGEST * 20];
-    struct route *route = session_route(self->session, 1);
-    struct completion *completion = NULL;
     struct bundle *bundle = NULL;
-    struct shape shapes[4];
     unsigned char seen[LARGEST * 20];
-    enum status st;
+    enum status st = self->rank ? take_round(self, 0, &bundle) : send_round(self, 0);
 
     if (!self->rank)
-        return send_round(self, 0, bytes);
-    shapes_of(route, 0, shapes);
-    st = route_receive(route, shapes, NULL, NULL, 0, &completion, &self->err);
-    EXPECT(st == STATUS_OK && completion_test(completion) == COMPLETION_DONE);
-    bundle = route_take(completion, NULL);
+        return st;
+    EXPECT(st == STATUS_OK);
     for (int t = 0; t < bundle->count; t++) {
         memset(seen, 1, sizeof seen);
         tensor_get(bundle->tensor[t], seen);
         for (size_t k = 0; k < bundle->tensor[t]->capacity_bytes; k++)
             EXPECT(seen[k] == 0);
     }
-    route_return(route, bundle);
-    completion_release(completion);
+    route_return(session_route(self->session, 1), bundle);
     return STATUS_OK;
 }
 
@@ -344,7 +333,6 @@ END_TEST
 /* A session that fails while the device still works on a bundle: it stays lent until the queue has let go. */
 static enum status held_body(struct rank *self)
 {
-    static unsigned char bytes[4][LARGEST * 20];
     struct route *route = session_route(self->session, 1);
     struct bundle *bundle = NULL;
     struct completion *completion = NULL;
@@ -359,7 +347,7 @@ static enum status held_body(struct rank *self)
     shapes_of(route, 0, shapes);
     EXPECT(route_acquire(route, &bundle, &self->err) == STATUS_OK);
     for (int t = 0; t < bundle->count; t++)
-        (void)fill(bundle->tensor[t], 0, t, bytes[t], &self->err);
+        (void)fill(bundle->tensor[t], 0, t, &self->err);
     st = route_send(route, bundle, 0, &completion, &self->err);
     EXPECT(st == STATUS_OK && completion_test(completion) == COMPLETION_PENDING);
     (void)pthread_barrier_wait(self->context);
@@ -387,13 +375,12 @@ END_TEST
 /* A device that fails while a bundle is on its way. */
 static enum status broken_body(struct rank *self)
 {
-    static unsigned char bytes[4][LARGEST * 20];
     enum status st;
 
     if (self->rank)
         return receive_round(self, 0);
     late_memory_break(self->memory);
-    st = send_round(self, 0, bytes);
+    st = send_round(self, 0);
     EXPECT(session_check(self->session, NULL) == STATUS_LOST);
     return st;
 }
@@ -412,19 +399,14 @@ END_TEST
 /* One more than is received: named at the end, whatever memory it lies in. */
 static enum status stray_body(struct rank *self)
 {
-    static unsigned char bytes[4][LARGEST * 20];
-
-    return self->rank ? STATUS_OK : send_round(self, 0, bytes);
+    return self->rank ? STATUS_OK : send_round(self, 0);
 }
 
 START_TEST(a_device_message_that_nobody_received_is_named_at_the_end)
 {
-    struct route_spec spec[] = {routes[0]};
-    struct ranks ranks = {.routes = spec, .loopback = {.eager_bytes = 1 << 20}};
+    struct route_spec spec = hidden_alone();
+    struct ranks ranks = {.routes = &spec, .loopback = {.eager_bytes = 1 << 20}};
 
-    spec[0].tensor_count = 1;
-    spec[0].tensors = bundle_spec + 1;
-    spec[0].memory_tensors = 1;
     run(&ranks, &loopback_device_ops, stray_body);
     ck_assert_int_eq(ranks.rank[1].closing, STATUS_MISMATCH);
     ck_assert_msg(strstr(ranks.rank[1].err.text, "tensor hidden; rank 1 did not receive it"), "%s",

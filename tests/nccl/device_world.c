@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "base/tensor.h"
 
+enum { BARRIER_TAG = 1 };
+
 enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, struct device_world *ret,
                               struct error *err)
 {
@@ -53,6 +55,58 @@ void device_world_end(struct device_world *world)
 {
     world->devices->join(world->device, world->own);
     world->devices->close(world->device);
+}
+
+enum status device_world_finish(const struct device_world *world, struct work *work)
+{
+    bool over = false;
+    enum status st = STATUS_OK;
+
+    while (st == STATUS_OK && !over)
+        st = world->ops->test(world->transport, work, &over, NULL);
+    return st;
+}
+
+size_t device_world_await(const struct device_world *world, int peer, uint32_t tag, struct message **ret)
+{
+    size_t bytes = 0;
+
+    *ret = NULL;
+    while (!*ret) {
+        if (world->ops->probe(world->transport, peer, tag, ret, &bytes, NULL))
+            return SIZE_MAX;
+    }
+    return bytes;
+}
+
+static void pass_on(const struct device_world *world, int right)
+{
+    struct work *work = NULL;
+    char token = 0;
+
+    if (world->ops->send(world->transport, right, BARRIER_TAG, &token, 1, &work, NULL) == STATUS_OK)
+        (void)device_world_finish(world, work);
+}
+
+/* A token twice around the ring. */
+void device_world_barrier(const struct device_world *world)
+{
+    int right = (world->rank + 1) % world->size;
+    int left = (world->rank + world->size - 1) % world->size;
+
+    for (int round = 0; round < 2; round++) {
+        struct work *work = NULL;
+        struct message *message;
+        char token = 0;
+
+        if (world->rank == 0)
+            pass_on(world, right);
+        if (device_world_await(world, left, BARRIER_TAG, &message) == 1 &&
+            world->ops->receive(world->transport, message, &token, 1, &work, NULL) == STATUS_OK)
+            (void)device_world_finish(world, work);
+        if (world->rank != 0)
+            pass_on(world, right);
+    }
 }
 
 static void settle(struct memory *memory)

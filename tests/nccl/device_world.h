@@ -24,6 +24,12 @@ void device_world_close(struct device_world *world, bool clean);
 /* The device alone: the session has closed the transport. */
 void device_world_end(struct device_world *world);
 
+/* Messages in host memory, without a deadline: until the work is over; until one is there, its size (SIZE_MAX: the
+ * transport failed); until all ranks have come. */
+enum status device_world_finish(const struct device_world *world, struct work *work);
+size_t device_world_await(const struct device_world *world, int peer, uint32_t tag, struct message **ret);
+void device_world_barrier(const struct device_world *world);
+
 /* Device memory with TENSOR_HEADROOM bytes in front of what is returned; NULL: there is none.  Aborts on an error of
  * the memory, like the functions below: they belong to a test, not to what is tested. */
 unsigned char *device_room(const struct device_world *world, size_t bytes);

@@ -1,7 +1,8 @@
 """The fault matrix of tests/cli with transport nccl, on the stand-in: `ferry run` with a rehearsed fault in every phase.
 
-usage: matrix.py            some phases
+usage: matrix.py            some phases of rank 1
        matrix.py all        every kind in every phase, of both ranks: minutes
+       matrix.py PHASE...   every kind in these phases, of both ranks
 """
 import os
 import sys
@@ -22,11 +23,12 @@ def rehearse(case, delivered, ended):
 
 
 def main():
-    everything = sys.argv[1:] == ["all"]
+    wanted = sys.argv[1:]
+    only = SOME if not wanted else None if wanted == ["all"] else wanted
     reference, operations = faults.learn(MESH, name="nccl", **KEYS)
-    cases = fault_matrix.cases(operations[1], 1, faults.TIMEOUT, faults.STARTUP, only=None if everything else SOME)
-    if everything:
-        cases += fault_matrix.cases(operations[0], 0, faults.TIMEOUT, faults.STARTUP)
+    cases = fault_matrix.cases(operations[1], 1, faults.TIMEOUT, faults.STARTUP, only=only)
+    if wanted:
+        cases += fault_matrix.cases(operations[0], 0, faults.TIMEOUT, faults.STARTUP, only=only)
     ended = {}
     faults.together(6, [(rehearse, case, faults.tokens(reference), ended) for case in cases])
     print(fault_matrix.table(ended), file=sys.stderr)

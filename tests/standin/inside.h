@@ -51,6 +51,10 @@ void standin_drain(int device);
 void standin_drain_all(void);
 void standin_drain_when_told(void);
 cudaError_t standin_stream_check(cudaStream_t stream);
+/* A mark that two hold: tasks of two streams, one of which reaches it and one awaits it; or one and the caller. */
+struct standin_mark *standin_mark_new(void);
+void standin_mark_reach(void *mark);
+void standin_mark_await(void *mark);
 void standin_sync(cudaStream_t stream);
 
 #endif

@@ -43,14 +43,20 @@ struct rank rank_alone(int rank, int size, struct board *board)
     return r;
 }
 
+ncclResult_t rank_init(struct rank *r, int blocking)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id = rank_share_id(r->board, r->rank);
+
+    config.blocking = blocking;
+    return ncclCommInitRankConfig(&r->comm, r->size, id, r->rank, &config);
+}
+
 struct rank rank_begin(int rank, int size, struct board *board, int blocking)
 {
     struct rank r = rank_alone(rank, size, board);
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclUniqueId id = rank_share_id(board, rank);
 
-    config.blocking = blocking;
-    NEED(ncclCommInitRankConfig(&r.comm, size, id, rank, &config) == (blocking ? ncclSuccess : ncclInProgress));
+    NEED(rank_init(&r, blocking) == (blocking ? ncclSuccess : ncclInProgress));
     NEED(rank_settle(r.comm, SETTLE_MS) == ncclSuccess);
     return r;
 }
@@ -63,6 +69,16 @@ void rank_end(struct rank *r)
     NEED(cudaFree(r->device) == cudaSuccess);
     NEED(cudaFree(r->other) == cudaSuccess);
     NEED(cudaFreeHost(r->host) == cudaSuccess);
+}
+
+ncclComm_t rank_split(const struct rank *r)
+{
+    ncclComm_t child = NULL;
+
+    NEED(ncclCommSplit(r->comm, 0, r->rank, &child, NULL) == ncclInProgress);
+    NEED(rank_settle(r->comm, SETTLE_MS) == ncclSuccess);
+    NEED(rank_settle(child, SETTLE_MS) == ncclSuccess);
+    return child;
 }
 
 void rank_ready(const struct rank *r, ncclResult_t result)

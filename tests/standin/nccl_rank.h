@@ -30,6 +30,10 @@ void rank_end(struct rank *r);
 
 /* An id from rank 0 to all. */
 ncclUniqueId rank_share_id(struct board *board, int rank);
+/* The call alone that begins the communicator of all: r->comm. */
+ncclResult_t rank_init(struct rank *r, int blocking);
+/* Another communicator of the same ranks, ready.  Collective. */
+ncclComm_t rank_split(const struct rank *r);
 /* The state once it is none of progress, or after so long. */
 ncclResult_t rank_settle(ncclComm_t comm, int ms);
 /* Connect all ways between the ranks: a first transfer waits for its peer within the call.  Collective. */

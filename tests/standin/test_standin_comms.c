@@ -1,26 +1,10 @@
 /* Communicators of the stand-in for libnccl: in progress, split, finalized, revoked, aborted; two on one device. */
 #include <check.h>
-#include <stdatomic.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "tests/standin/hold.h"
 #include "tests/standin/nccl_rank.h"
 #include "tests/standin/suite.h"
-
-static void hold_here(void *flag)
-{
-    while (!atomic_load((atomic_bool *)flag))
-        clock_sleep_ns(NS_PER_MS / 10);
-}
-
-static ncclResult_t init(struct rank *r, int blocking)
-{
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclUniqueId id = rank_share_id(r->board, r->rank);
-
-    config.blocking = blocking;
-    return ncclCommInitRankConfig(&r->comm, r->size, id, r->rank, &config);
-}
 
 /* Rank 1 comes late. */
 static int late(int rank, int size, struct board *board)
@@ -31,7 +15,7 @@ static int late(int rank, int size, struct board *board)
 
     if (rank == 1)
         board_await(board, FLAG_FREE, 1);
-    NEED(init(&r, 0) == ncclInProgress);
+    NEED(rank_init(&r, 0) == ncclInProgress);
     if (rank == 0) {
         NEED(rank_settle(r.comm, 100) == ncclInProgress);
         NEED(ncclCommCount(r.comm, &count) == ncclInvalidArgument);
@@ -60,7 +44,7 @@ static int alone(int rank, int size, struct board *board)
 
     if (rank == 1)
         return 0;
-    NEED(init(&r, 0) == ncclInProgress);
+    NEED(rank_init(&r, 0) == ncclInProgress);
     NEED(rank_settle(r.comm, 100) == ncclInProgress);
     NEED(ncclCommAbort(r.comm) == ncclSuccess);
     return 0;
@@ -77,7 +61,7 @@ static int on_one_device(int rank, int size, struct board *board)
     struct rank r = rank_alone(rank, size, board);
 
     NEED(cudaSetDevice(0) == cudaSuccess);
-    NEED(init(&r, 0) == ncclInProgress);
+    NEED(rank_init(&r, 0) == ncclInProgress);
     NEED(rank_settle(r.comm, SETTLE_MS) == ncclInvalidUsage);
     NEED(strstr(ncclGetLastError(r.comm), "Duplicate GPU detected : rank") != NULL);
     NEED(ncclSend(r.device, 1, ncclUint8, 1, r.comm, r.stream) == ncclInvalidUsage);
@@ -211,16 +195,12 @@ static bool crossed;
 static int two_orders(int rank, int size, struct board *board)
 {
     struct rank r = rank_begin(rank, size, board, 0);
-    ncclComm_t other = NULL;
-    ncclComm_t pair[2];
+    ncclComm_t other = rank_split(&r);
+    ncclComm_t pair[2] = {r.comm, other};
     cudaStream_t streams[2] = {r.stream};
     bool turned = crossed && rank == 1;
 
     NEED(cudaStreamCreateWithFlags(&streams[1], cudaStreamNonBlocking) == cudaSuccess);
-    NEED(ncclCommSplit(r.comm, 0, rank, &other, NULL) == ncclInProgress);
-    NEED(rank_settle(r.comm, SETTLE_MS) == ncclSuccess && rank_settle(other, SETTLE_MS) == ncclSuccess);
-    pair[0] = r.comm;
-    pair[1] = other;
     for (int i = 0; i < 2; i++) {
         int at = turned ? 1 - i : i;
 
@@ -327,7 +307,7 @@ END_TEST
 static int revoke(int rank, int size, struct board *board)
 {
     struct rank r = rank_begin(rank, size, board, 0);
-    ncclComm_t child = NULL;
+    ncclComm_t child;
 
     rank_connect(&r);
     if (rank == 0) {
@@ -341,8 +321,7 @@ static int revoke(int rank, int size, struct board *board)
     NEED(ncclCommRevoke(r.comm, NCCL_REVOKE_DEFAULT) == ncclInvalidArgument);
     NEED(ncclSend(r.device, 8, ncclUint8, 1, r.comm, r.stream) == ncclInvalidUsage);
     NEED(ncclCommFinalize(r.comm) == ncclInvalidArgument);
-    NEED(ncclCommSplit(r.comm, 0, rank, &child, NULL) == ncclInProgress);
-    NEED(rank_settle(child, SETTLE_MS) == ncclSuccess && rank_settle(r.comm, SETTLE_MS) == ncclSuccess);
+    child = rank_split(&r);
     NEED(ncclCommDestroy(r.comm) == ncclSuccess);
     r.comm = child;
     rank_ready(&r, ncclAllReduce(r.device, r.device, 8, ncclFloat32, ncclSum, r.comm, r.stream));
@@ -384,15 +363,14 @@ START_TEST(all_memory_is_given_back)
 {
     struct board board = {0};
     struct rank r = rank_begin(0, 1, &board, 0);
-    ncclComm_t child = NULL;
+    ncclComm_t child;
 
     rank_ready(&r, ncclAllReduce(r.device, r.other, 10, ncclFloat32, ncclSum, r.comm, r.stream));
     NEED(ncclGroupStart() == ncclSuccess);
     NEED(ncclSend(r.device, 10, ncclUint8, 0, r.comm, r.stream) == ncclSuccess);
     NEED(ncclRecv(r.other, 10, ncclUint8, 0, r.comm, r.stream) == ncclSuccess);
     rank_ready(&r, ncclGroupEnd());
-    NEED(ncclCommSplit(r.comm, 0, 0, &child, NULL) == ncclInProgress);
-    NEED(rank_settle(r.comm, SETTLE_MS) == ncclSuccess && rank_settle(child, SETTLE_MS) == ncclSuccess);
+    child = rank_split(&r);
     NEED(ncclCommAbort(child) == ncclSuccess);
     NEED(ncclCommRevoke(r.comm, NCCL_REVOKE_DEFAULT) == ncclInProgress);
     NEED(rank_settle(r.comm, SETTLE_MS) == ncclSuccess);

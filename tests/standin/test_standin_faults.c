@@ -7,6 +7,16 @@
 #include "tests/standin/nccl_rank.h"
 #include "tests/standin/suite.h"
 
+enum { NOWHERE = -1 };
+
+/* What lies there are the bytes of that rank, but for the flipped one. */
+static void fetched(const struct rank *r, const void *device, int from, int flipped)
+{
+    rank_fetch(r, device, 1000);
+    for (size_t k = 0; k < 1000; k++)
+        NEED(r->host[k] == (byte_of(from, k) ^ ((int)k == flipped)));
+}
+
 /* Two transfers from rank 1 to rank 0; the second has the fault. */
 static void transfer(struct rank *r)
 {
@@ -30,17 +40,13 @@ static int flipped(int rank, int size, struct board *board)
 {
     struct rank r = faulty_pair(rank, size, board);
 
-    rank_fetch(&r, r.other, 1000);
-    for (size_t k = 0; rank == 0 && k < 1000; k++)
-        NEED(r.host[k] == byte_of(1, k));
+    if (rank == 0)
+        fetched(&r, r.other, 1, NOWHERE);
     transfer(&r);
-    rank_fetch(&r, r.other, 1000);
-    for (size_t k = 0; rank == 0 && k < 1000; k++)
-        NEED(r.host[k] == (byte_of(1, k) ^ (k == 17)));
+    if (rank == 0)
+        fetched(&r, r.other, 1, 17);
     /* What was sent is as it was. */
-    rank_fetch(&r, r.device, 1000);
-    for (size_t k = 0; k < 1000; k++)
-        NEED(r.host[k] == byte_of(rank, k));
+    fetched(&r, r.device, rank, NOWHERE);
     rank_end(&r);
     return 0;
 }
@@ -140,11 +146,8 @@ END_TEST
 static int not_coming(int rank, int size, struct board *board)
 {
     struct rank r = rank_alone(rank, size, board);
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclUniqueId id = rank_share_id(board, rank);
 
-    config.blocking = 0;
-    NEED(ncclCommInitRankConfig(&r.comm, size, id, rank, &config) == ncclInProgress);
+    NEED(rank_init(&r, 0) == ncclInProgress);
     NEED(rank_settle(r.comm, 300) == ncclInProgress);
     /* With the process of rank 0 the meeting ends, and that the others would hear. */
     board_raise(board, FLAG_FREE);

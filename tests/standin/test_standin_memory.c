@@ -2,7 +2,6 @@
 #include <check.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "tests/standin/hold.h"
 #include "tests/standin/standin.h"
 #include "tests/standin/suite.h"
 
@@ -42,16 +42,29 @@ static cudaStream_t stream_open(unsigned flags)
 }
 
 /* A stream waits at a barrier until it is let go. */
-static void hold_here(void *flag)
-{
-    while (!atomic_load((atomic_bool *)flag))
-        clock_sleep_ns(NS_PER_MS / 10);
-}
-
 static void hold(cudaStream_t stream, atomic_bool *let_go)
 {
     atomic_store(let_go, false);
     standin_queue(stream, hold_here, let_go);
+}
+
+/* What most tests begin with: BYTES on either side, and streams that order nothing by themselves.  It ends with the
+ * test's process. */
+struct desk {
+    cudaStream_t stream;
+    cudaStream_t second;
+    unsigned char *device;
+    unsigned char *host; /* pinned */
+    atomic_bool let_go;  /* for hold */
+};
+
+static void desk_open(struct desk *desk)
+{
+    desk->stream = stream_open(cudaStreamNonBlocking);
+    desk->second = stream_open(cudaStreamNonBlocking);
+    desk->device = on_device(BYTES);
+    desk->host = pinned(BYTES);
+    atomic_store(&desk->let_go, false);
 }
 
 static void all_are(const unsigned char *bytes, size_t count, int value)
@@ -114,41 +127,37 @@ END_TEST
 
 START_TEST(a_destination_holds_poison_until_the_copy_is_done)
 {
-    cudaStream_t stream = stream_open(cudaStreamNonBlocking);
-    unsigned char *device = on_device(BYTES);
-    unsigned char *host = pinned(BYTES);
-    atomic_bool let_go;
+    struct desk desk;
 
-    all_are(host, BYTES, POISON_FRESH);
-    memset(host, 5, BYTES);
-    OK(cudaMemsetAsync(device, 9, BYTES, stream));
-    hold(stream, &let_go);
-    OK(cudaMemcpyAsync(host, device, BYTES, cudaMemcpyDeviceToHost, stream));
-    all_are(host, BYTES, POISON_PENDING);
-    ck_assert_int_eq(cudaStreamQuery(stream), cudaErrorNotReady);
-    atomic_store(&let_go, true);
-    OK(cudaStreamSynchronize(stream));
-    all_are(host, BYTES, 9);
-    OK(cudaFree(device));
-    OK(cudaFreeHost(host));
+    desk_open(&desk);
+    all_are(desk.host, BYTES, POISON_FRESH);
+    memset(desk.host, 5, BYTES);
+    OK(cudaMemsetAsync(desk.device, 9, BYTES, desk.stream));
+    hold(desk.stream, &desk.let_go);
+    OK(cudaMemcpyAsync(desk.host, desk.device, BYTES, cudaMemcpyDeviceToHost, desk.stream));
+    all_are(desk.host, BYTES, POISON_PENDING);
+    ck_assert_int_eq(cudaStreamQuery(desk.stream), cudaErrorNotReady);
+    atomic_store(&desk.let_go, true);
+    OK(cudaStreamSynchronize(desk.stream));
+    all_are(desk.host, BYTES, 9);
+    OK(cudaFree(desk.device));
+    OK(cudaFreeHost(desk.host));
 }
 END_TEST
 
 /* What earlier work still reads is not poisoned. */
 START_TEST(queued_work_keeps_its_source)
 {
-    cudaStream_t stream = stream_open(cudaStreamNonBlocking);
-    unsigned char *device = on_device(BYTES);
-    unsigned char *host = pinned(BYTES);
-    atomic_bool let_go;
+    struct desk desk;
 
-    memset(host, 5, BYTES);
-    hold(stream, &let_go);
-    OK(cudaMemcpyAsync(device, host, BYTES, cudaMemcpyHostToDevice, stream));
-    OK(cudaMemcpyAsync(host, device, BYTES, cudaMemcpyDeviceToHost, stream));
-    atomic_store(&let_go, true);
-    OK(cudaStreamSynchronize(stream));
-    all_are(host, BYTES, 5);
+    desk_open(&desk);
+    memset(desk.host, 5, BYTES);
+    hold(desk.stream, &desk.let_go);
+    OK(cudaMemcpyAsync(desk.device, desk.host, BYTES, cudaMemcpyHostToDevice, desk.stream));
+    OK(cudaMemcpyAsync(desk.host, desk.device, BYTES, cudaMemcpyDeviceToHost, desk.stream));
+    atomic_store(&desk.let_go, true);
+    OK(cudaStreamSynchronize(desk.stream));
+    all_are(desk.host, BYTES, 5);
 }
 END_TEST
 
@@ -289,44 +298,40 @@ END_TEST
 /* Pageable memory: its bytes are taken in the call, and have come when the call returns. */
 START_TEST(pageable_memory_is_staged)
 {
-    cudaStream_t stream = stream_open(cudaStreamNonBlocking);
-    unsigned char *device = on_device(BYTES);
+    struct desk desk;
     unsigned char own[BYTES];
-    atomic_bool let_go;
 
+    desk_open(&desk);
     memset(own, 4, BYTES);
-    hold(stream, &let_go);
-    OK(cudaMemcpyAsync(device, own, BYTES, cudaMemcpyHostToDevice, stream));
+    hold(desk.stream, &desk.let_go);
+    OK(cudaMemcpyAsync(desk.device, own, BYTES, cudaMemcpyHostToDevice, desk.stream));
     memset(own, 6, BYTES);
-    atomic_store(&let_go, true);
-    OK(cudaMemcpyAsync(own, device, BYTES, cudaMemcpyDeviceToHost, stream));
+    atomic_store(&desk.let_go, true);
+    OK(cudaMemcpyAsync(own, desk.device, BYTES, cudaMemcpyDeviceToHost, desk.stream));
     all_are(own, BYTES, 4);
 }
 END_TEST
 
 START_TEST(a_stream_waits_for_an_event_of_another)
 {
-    cudaStream_t first = stream_open(cudaStreamNonBlocking);
-    cudaStream_t second = stream_open(cudaStreamNonBlocking);
-    unsigned char *device = on_device(BYTES);
-    unsigned char *host = pinned(BYTES);
+    struct desk desk;
     cudaEvent_t event;
-    atomic_bool let_go;
 
+    desk_open(&desk);
     OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     OK(cudaEventQuery(event));
-    OK(cudaStreamWaitEvent(second, event, 0));
-    hold(first, &let_go);
-    OK(cudaMemsetAsync(device, 7, BYTES, first));
-    OK(cudaEventRecord(event, first));
+    OK(cudaStreamWaitEvent(desk.second, event, 0));
+    hold(desk.stream, &desk.let_go);
+    OK(cudaMemsetAsync(desk.device, 7, BYTES, desk.stream));
+    OK(cudaEventRecord(event, desk.stream));
     ck_assert_int_eq(cudaEventQuery(event), cudaErrorNotReady);
-    OK(cudaStreamWaitEvent(second, event, 0));
-    OK(cudaMemcpyAsync(host, device, BYTES, cudaMemcpyDeviceToHost, second));
+    OK(cudaStreamWaitEvent(desk.second, event, 0));
+    OK(cudaMemcpyAsync(desk.host, desk.device, BYTES, cudaMemcpyDeviceToHost, desk.second));
     clock_sleep_ns(20 * NS_PER_MS);
-    all_are(host, BYTES, POISON_PENDING);
-    atomic_store(&let_go, true);
-    OK(cudaStreamSynchronize(second));
-    all_are(host, BYTES, 7);
+    all_are(desk.host, BYTES, POISON_PENDING);
+    atomic_store(&desk.let_go, true);
+    OK(cudaStreamSynchronize(desk.second));
+    all_are(desk.host, BYTES, 7);
     OK(cudaEventSynchronize(event));
     OK(cudaEventDestroy(event));
 }
@@ -335,19 +340,16 @@ END_TEST
 /* Without an event nothing orders two streams. */
 START_TEST(streams_without_an_event_are_not_ordered)
 {
-    cudaStream_t first = stream_open(cudaStreamNonBlocking);
-    cudaStream_t second = stream_open(cudaStreamNonBlocking);
-    unsigned char *device = on_device(BYTES);
-    unsigned char *host = pinned(BYTES);
-    atomic_bool let_go;
+    struct desk desk;
 
-    hold(first, &let_go);
-    OK(cudaMemsetAsync(device, 7, BYTES, first));
-    OK(cudaMemcpyAsync(host, device, BYTES, cudaMemcpyDeviceToHost, second));
-    OK(cudaStreamSynchronize(second));
-    all_are(host, BYTES, POISON_PENDING);
-    atomic_store(&let_go, true);
-    OK(cudaStreamSynchronize(first));
+    desk_open(&desk);
+    hold(desk.stream, &desk.let_go);
+    OK(cudaMemsetAsync(desk.device, 7, BYTES, desk.stream));
+    OK(cudaMemcpyAsync(desk.host, desk.device, BYTES, cudaMemcpyDeviceToHost, desk.second));
+    OK(cudaStreamSynchronize(desk.second));
+    all_are(desk.host, BYTES, POISON_PENDING);
+    atomic_store(&desk.let_go, true);
+    OK(cudaStreamSynchronize(desk.stream));
 }
 END_TEST
 
@@ -429,35 +431,32 @@ static void *let_go_later(void *flag)
 
 START_TEST(free_waits_for_the_device)
 {
-    cudaStream_t stream = stream_open(cudaStreamNonBlocking);
-    unsigned char *device = on_device(BYTES);
-    atomic_bool let_go;
+    struct desk desk;
     pthread_t thread;
 
-    hold(stream, &let_go);
-    OK(cudaMemsetAsync(device, 1, BYTES, stream));
-    ck_assert_int_eq(pthread_create(&thread, NULL, let_go_later, &let_go), 0);
-    OK(cudaFree(device));
-    ck_assert(atomic_load(&let_go));
+    desk_open(&desk);
+    hold(desk.stream, &desk.let_go);
+    OK(cudaMemsetAsync(desk.device, 1, BYTES, desk.stream));
+    ck_assert_int_eq(pthread_create(&thread, NULL, let_go_later, &desk.let_go), 0);
+    OK(cudaFree(desk.device));
+    ck_assert(atomic_load(&desk.let_go));
     pthread_join(thread, NULL);
 }
 END_TEST
 
 START_TEST(a_destroyed_stream_still_does_its_work)
 {
-    cudaStream_t stream = stream_open(cudaStreamNonBlocking);
-    unsigned char *device = on_device(BYTES);
-    unsigned char *host = pinned(BYTES);
-    atomic_bool let_go;
+    struct desk desk;
 
-    hold(stream, &let_go);
-    OK(cudaMemsetAsync(device, 3, BYTES, stream));
-    OK(cudaMemcpyAsync(host, device, BYTES, cudaMemcpyDeviceToHost, stream));
-    OK(cudaStreamDestroy(stream));
-    ck_assert_int_eq(cudaStreamQuery(stream), cudaErrorInvalidResourceHandle);
-    atomic_store(&let_go, true);
+    desk_open(&desk);
+    hold(desk.stream, &desk.let_go);
+    OK(cudaMemsetAsync(desk.device, 3, BYTES, desk.stream));
+    OK(cudaMemcpyAsync(desk.host, desk.device, BYTES, cudaMemcpyDeviceToHost, desk.stream));
+    OK(cudaStreamDestroy(desk.stream));
+    ck_assert_int_eq(cudaStreamQuery(desk.stream), cudaErrorInvalidResourceHandle);
+    atomic_store(&desk.let_go, true);
     OK(cudaDeviceSynchronize());
-    all_are(host, BYTES, 3);
+    all_are(desk.host, BYTES, 3);
 }
 END_TEST
 
