@@ -1,7 +1,9 @@
-/* Damaged headers of device messages, a session each: those ahead, by a bit turned over before they are announced, and
- * those in band, by the stand-in in transit.  Nothing damaged is delivered.
+/* Damaged headers of messages that NCCL carries, a session each: those ahead, by a bit turned over before they are
+ * announced; those in band, by a bit turned over once they have come, or by the stand-in in transit.  Nothing damaged
+ * is delivered.
  *
- * The program owns MPI: a session that failed cannot be used again.  usage: nccl_refusals COUNT [SEED] */
+ * The program owns MPI: a session that failed cannot be used again.
+ * usage: nccl_refusals STEP COUNT [SEED]      every STEP-th bit of a bundle's first header (1: all), COUNT others */
 #include <check.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -10,30 +12,18 @@
 
 #include "base/clock.h"
 #include "comm/plugin.h"
-#include "comm/route.h"
-#include "comm/session.h"
-
-enum { HEADER_BYTES = 256, VALUES = 50 };
+#include "tests/loop/flip.h"
 
 static const struct plugin *mpi;
 static const struct plugin *cuda;
 static struct device *device;
-static struct transport_ops damaging;
-static struct device_message_ops damaging_device;
-static int damaged_bit; /* -1: none */
 static int rank;
+static int step = 1;
 static int count = 1;
 static uint64_t seed = 1;
 
-static const struct tensor_spec hidden = {"hidden", DTYPE_F32, 1, {{VALUES, VALUES, -1}}};
-static const struct route_spec route_spec_of = {.id = 5,
-                                                .name = "forward",
-                                                .from = 0,
-                                                .to = 1,
-                                                .tensor_count = 1,
-                                                .tensors = &hidden,
-                                                .depth = 1,
-                                                .memory_tensors = 1};
+/* A bundle's first tensor: of the headers the one with the most fields. */
+static const struct flip of_bundle = {FLIP_BUNDLE, 0, 256};
 
 static uint32_t next(void)
 {
@@ -41,116 +31,126 @@ static uint32_t next(void)
     return (uint32_t)(seed >> 33);
 }
 
-static enum status damage(struct transport *transport, int peer, uint32_t tag, const void *header, size_t header_bytes,
-                          struct memory *memory, void *payload, size_t bytes, bool headroom, struct work **ret,
-                          struct error *err)
-{
-    unsigned char copy[512];
-
-    memcpy(copy, header, header_bytes);
-    if (damaged_bit >= 0 && header_bytes != HEADER_BYTES)
-        return error_set(err, STATUS_INTERNAL, "a header of %zu bytes", header_bytes);
-    if (damaged_bit >= 0)
-        copy[damaged_bit / 8] ^= (unsigned char)(1 << damaged_bit % 8);
-    return cuda->transport->device->send(transport, peer, tag, copy, header_bytes, memory, payload, bytes, headroom,
-                                         ret, err);
-}
-
-static enum status open_session(struct session **ret, struct error *err)
+/* tensors: of the bundle. */
+static enum status open_session(const struct transport_ops *ops, int tensors, struct session **ret, struct error *err)
 {
     struct transport_options carrier_options = {.program_owns_mpi = true, .startup_timeout_ns = 30 * NS_PER_S};
     struct transport_options options = {.startup_timeout_ns = 30 * NS_PER_S};
-    struct session_options session_options = {.timeout_ns = 20 * NS_PER_S, .startup_timeout_ns = 20 * NS_PER_S};
+    struct session_options session_options = {
+        .timeout_ns = 20 * NS_PER_S, .startup_timeout_ns = 20 * NS_PER_S, .checks = CHECKS_LIGHT};
+    struct route_spec route = flip_route;
     struct transport *transport = NULL;
     enum status st = mpi->transport->open(&carrier_options, &options.carrier, err);
 
+    route.tensor_count = tensors;
+    route.memory_tensors = (1u << tensors) - 1;
     options.carrier_ops = mpi->transport;
-    options.memory = session_options.memory = device->memory;
+    options.memory = session_options.memory = route.memory = device->memory;
     session_options.pinned = device->pinned;
     if (st == STATUS_OK)
-        st = damaging.open(&options, &transport, err);
+        st = ops->open(&options, &transport, err);
     if (st == STATUS_OK)
-        st = session_create(&damaging, transport, &session_options, ret, err);
-    return st == STATUS_OK ? session_build(*ret, NULL, 0, &route_spec_of, 1, err) : st;
+        st = session_create(ops, transport, &session_options, ret, err);
+    return st == STATUS_OK ? session_build(*ret, &flip_group, 1, &route, 1, err) : st;
 }
 
-static enum status transfer(struct session *session, bool *ret_delivered, struct error *err)
+/* One session, whose damage is armed.  The receiver says what came of it; the sender waits until it is told. */
+static enum status run(const struct transport_ops *ops, enum flip_kind kind, int tensors, bool *ret_delivered,
+                       struct error *err)
 {
-    struct route *route = session_route(session, route_spec_of.id);
-    struct shape shape = {1, {VALUES}};
-    struct bundle *bundle = NULL;
-    struct completion *completion = NULL;
-    enum status st = STATUS_OK;
+    struct session *session = NULL;
+    enum status st = open_session(ops, tensors, &session, err);
 
-    if (rank == 0) {
-        st = route_acquire(route, &bundle, err);
-        if (st == STATUS_OK)
-            st = route_send(route, bundle, 1, &completion, err);
-    } else {
-        st = route_receive(route, &shape, NULL, NULL, 1, &completion, err);
-    }
+    *ret_delivered = false;
     if (st == STATUS_OK)
-        st = completion_wait(completion, DEADLINE_NONE, err);
-    if (rank == 1 && st == STATUS_OK) {
-        *ret_delivered = true;
-        route_return(route, route_take(completion, NULL));
-    }
-    completion_abandon(completion);
-    /* A sender whose message was taken hears of it from the other. */
+        st = flip_run(session, device->memory, kind, ret_delivered, err);
     for (int i = 0; i < 5000 && rank == 0 && st == STATUS_OK; i++) {
         st = session_check(session, err);
         clock_sleep_ns(NS_PER_MS);
     }
+    if (session)
+        (void)session_close(session, false, NULL);
     return st;
 }
 
-static bool is_refused(const char *words, struct error *err)
+/* words: where the receiver saw it. */
+static bool is_refused(const struct flip *flip, int bit, bool in_band, const char *words, char *text, size_t text_bytes)
 {
-    struct session *session = NULL;
+    struct transport_ops ops = flip_transport(cuda->transport);
+    struct error err = {0};
     bool delivered = false;
-    enum status st = open_session(&session, err);
+    enum status st;
 
-    if (st == STATUS_OK)
-        st = transfer(session, &delivered, err);
-    if (session)
-        (void)session_close(session, false, NULL);
-    return st == STATUS_MISMATCH && !delivered && strstr(err->text, words) && strstr(err->text, "expected ");
+    if (in_band)
+        flip_arm_in_band(flip->message, bit);
+    else
+        flip_arm(flip, bit);
+    st = run(&ops, flip->kind, flip_route.tensor_count, &delivered, &err);
+    if (st == STATUS_MISMATCH && (rank == 0 || !delivered) && strstr(err.text, words) && strstr(err.text, "expected "))
+        return true;
+    (void)snprintf(text, text_bytes, "%s, message %d, bit %d%s: %s%s: %.400s", flip_name(flip->kind), flip->message,
+                   bit, in_band ? " in band" : "", status_name(st), delivered ? ", delivered" : "", err.text);
+    return false;
 }
 
-START_TEST(random_single_bits_of_headers_ahead_are_refused)
+START_TEST(every_single_bit_of_a_header_ahead_is_refused)
 {
     char text[600] = "";
     bool right = true;
 
-    for (int i = 0; i < count && right; i++) {
-        struct error err = {0};
+    for (int bit = 0; bit < of_bundle.header_bytes * 8; bit += step)
+        right &= is_refused(&of_bundle, bit, false, "tensor scales", text, sizeof text);
+    ck_assert_msg(right, "%s", text);
+}
+END_TEST
 
-        damaged_bit = (int)(next() % (HEADER_BYTES * 8));
-        right = is_refused("tensor hidden", &err);
-        if (!right)
-            (void)snprintf(text, sizeof text, "bit %d: %.400s", damaged_bit, err.text);
+START_TEST(every_single_bit_of_a_header_in_band_is_refused)
+{
+    char text[600] = "";
+    bool right = true;
+
+    for (int bit = 0; bit < of_bundle.header_bytes * 8; bit += step)
+        right &= is_refused(&of_bundle, bit, true, "in band: ", text, sizeof text);
+    ck_assert_msg(right, "%s", text);
+}
+END_TEST
+
+START_TEST(random_single_bits_of_other_headers_are_refused)
+{
+    char text[600] = "";
+    bool right = true;
+
+    for (int i = 0; i < count; i++) {
+        const struct flip *flip = &flips[next() % (uint32_t)flip_count];
+        int bit = (int)(next() % (uint32_t)(flip->header_bytes * 8));
+
+        right &= is_refused(flip, bit, false, "", text, sizeof text);
     }
     ck_assert_msg(right, "%s", text);
 }
 END_TEST
 
-START_TEST(random_bytes_of_headers_in_band_are_refused)
+/* On the wire, below everything that is Ferry's. */
+START_TEST(random_bytes_in_transit_are_refused)
 {
     char text[600] = "";
     bool right = true;
 
-    damaged_bit = -1;
-    for (int i = 0; i < count && right; i++) {
-        struct error err = {0};
+    for (int i = 0; i < count; i++) {
         char fault[64];
-        int byte = (int)(next() % HEADER_BYTES);
+        int byte = (int)(next() % (uint32_t)of_bundle.header_bytes);
+        struct error err = {0};
+        bool delivered = false;
+        enum status st;
 
-        /* The transfer is this rank's operation number i: what was refused ahead has never begun. */
+        /* One transfer a session, and the first sessions of all. */
         (void)snprintf(fault, sizeof fault, "rank=0,op=%d,kind=flip:%d", i, byte);
         (void)setenv("FERRY_STANDIN_FAULT", fault, 1);
-        right = is_refused("in band: ", &err);
-        if (!right)
-            (void)snprintf(text, sizeof text, "byte %d: %.400s", byte, err.text);
+        st = run(cuda->transport, FLIP_BUNDLE, 1, &delivered, &err);
+        if (st == STATUS_MISMATCH && (rank == 0 || !delivered) && strstr(err.text, "in band: "))
+            continue;
+        right = false;
+        (void)snprintf(text, sizeof text, "byte %d: %s: %.400s", byte, status_name(st), err.text);
     }
     (void)unsetenv("FERRY_STANDIN_FAULT");
     ck_assert_msg(right, "%s", text);
@@ -168,10 +168,6 @@ static enum status start(struct error *err)
         return st;
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) || MPI_Comm_rank(MPI_COMM_WORLD, &rank))
         return error_set(err, STATUS_ENVIRONMENT, "MPI_Init_thread");
-    damaging = *cuda->transport;
-    damaging_device = *cuda->transport->device;
-    damaging_device.send = damage;
-    damaging.device = &damaging_device;
     return cuda->devices->open(rank, &device, err);
 }
 
@@ -183,17 +179,21 @@ int main(int argc, char **argv)
     struct error err = {0};
     int failed;
 
-    if (argc > 1)
-        count = (int)strtol(argv[1], NULL, 10);
-    if (argc > 2)
-        seed = strtoull(argv[2], NULL, 10);
-    if (start(&err)) {
+    if (argc < 3)
+        return 2;
+    step = (int)strtol(argv[1], NULL, 10);
+    count = (int)strtol(argv[2], NULL, 10);
+    if (argc > 3)
+        seed = strtoull(argv[3], NULL, 10);
+    if (step < 1 || start(&err)) {
         (void)fprintf(stderr, "%s\n", err.text);
         return 1;
     }
     tcase_set_timeout(tests, 100);
-    tcase_add_test(tests, random_single_bits_of_headers_ahead_are_refused);
-    tcase_add_test(tests, random_bytes_of_headers_in_band_are_refused);
+    tcase_add_test(tests, random_bytes_in_transit_are_refused);
+    tcase_add_test(tests, every_single_bit_of_a_header_ahead_is_refused);
+    tcase_add_test(tests, every_single_bit_of_a_header_in_band_is_refused);
+    tcase_add_test(tests, random_single_bits_of_other_headers_are_refused);
     suite_add_tcase(suite, tests);
     srunner_set_fork_status(runner, CK_NOFORK);
     srunner_run_all(runner, rank == 0 ? CK_NORMAL : CK_MINIMAL);
