@@ -200,6 +200,12 @@ static void finalize_all(struct transport *transport)
     }
 }
 
+/* Of its last event the host may know before the stream says that it has ended. */
+static bool stream_ended(struct transport *transport)
+{
+    return cudaStreamQuery(transport->stream) != cudaErrorNotReady;
+}
+
 bool nccl_teardown_close(struct transport *transport, bool clean, uint64_t deadline_ns)
 {
     (void)nccl_use_device(transport, NULL);
@@ -217,5 +223,5 @@ bool nccl_teardown_close(struct transport *transport, bool clean, uint64_t deadl
     }
     if (count_comms(transport) && !send_helper(transport, !clean))
         return false;
-    return wait_until(transport, helper_over, deadline_ns) && cudaStreamQuery(transport->stream) != cudaErrorNotReady;
+    return wait_until(transport, helper_over, deadline_ns) && wait_until(transport, stream_ended, deadline_ns);
 }

@@ -3,7 +3,8 @@
  * is delivered.
  *
  * The program owns MPI: a session that failed cannot be used again.
- * usage: nccl_refusals STEP COUNT [SEED]      every STEP-th bit of a bundle's first header (1: all), COUNT others */
+ * usage: nccl_refusals STEP FIRST COUNT      every STEP-th bit of a bundle's first header from FIRST on (1 0: all), and
+ * COUNT random ones */
 #include <check.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -18,9 +19,10 @@ static const struct plugin *mpi;
 static const struct plugin *cuda;
 static struct device *device;
 static int rank;
-static int step = 1;
-static int count = 1;
-static uint64_t seed = 1;
+static int step;
+static int first;
+static int count;
+static uint64_t seed;
 
 /* A bundle's first tensor: of the headers the one with the most fields. */
 static const struct flip of_bundle = {FLIP_BUNDLE, 0, 256};
@@ -98,7 +100,7 @@ START_TEST(every_single_bit_of_a_header_ahead_is_refused)
     char text[600] = "";
     bool right = true;
 
-    for (int bit = 0; bit < of_bundle.header_bytes * 8; bit += step)
+    for (int bit = first; bit < of_bundle.header_bytes * 8; bit += step)
         right &= is_refused(&of_bundle, bit, false, "tensor scales", text, sizeof text);
     ck_assert_msg(right, "%s", text);
 }
@@ -109,7 +111,7 @@ START_TEST(every_single_bit_of_a_header_in_band_is_refused)
     char text[600] = "";
     bool right = true;
 
-    for (int bit = 0; bit < of_bundle.header_bytes * 8; bit += step)
+    for (int bit = first; bit < of_bundle.header_bytes * 8; bit += step)
         right &= is_refused(&of_bundle, bit, true, "in band: ", text, sizeof text);
     ck_assert_msg(right, "%s", text);
 }
@@ -179,13 +181,13 @@ int main(int argc, char **argv)
     struct error err = {0};
     int failed;
 
-    if (argc < 3)
+    if (argc != 4)
         return 2;
     step = (int)strtol(argv[1], NULL, 10);
-    count = (int)strtol(argv[2], NULL, 10);
-    if (argc > 3)
-        seed = strtoull(argv[3], NULL, 10);
-    if (step < 1 || start(&err)) {
+    first = (int)strtol(argv[2], NULL, 10);
+    count = (int)strtol(argv[3], NULL, 10);
+    seed = (uint64_t)first + 1;
+    if (step < 1 || first < 0 || start(&err)) {
         (void)fprintf(stderr, "%s\n", err.text);
         return 1;
     }

@@ -1,7 +1,8 @@
 /* Streams: a thread each, which does what was queued in order.
  *
  * Every task may wait, so a stream whose head waits holds only what is behind it.  FERRY_STANDIN_LAG is the number of
- * microseconds that a stream rests before each task, so that work is rarely done when a call returns. */
+ * microseconds that a stream rests before each task, so that work is rarely done when a call returns;
+ * FERRY_STANDIN_TAIL is for how many it says that it is at work when it is not. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ struct CUstream_st {
     struct task **tail;
     uint64_t queued;
     uint64_t done;
+    uint64_t done_ns; /* when the last piece was done */
     bool closing;
     struct CUstream_st *next;
 };
@@ -59,11 +61,23 @@ static struct task *stream_next(struct CUstream_st *stream)
     return task;
 }
 
+static uint64_t microseconds_of(const char *variable)
+{
+    const char *value = getenv(variable);
+
+    return value ? strtoull(value, NULL, 10) : 0;
+}
+
 uint64_t standin_lag_us(void)
 {
-    const char *lag = getenv("FERRY_STANDIN_LAG");
+    return microseconds_of("FERRY_STANDIN_LAG");
+}
 
-    return lag ? strtoull(lag, NULL, 10) : 0;
+/* With the lock held. */
+static bool seems_busy(const struct CUstream_st *stream)
+{
+    return stream->done < stream->queued ||
+           (stream->done && clock_ns() < stream->done_ns + microseconds_of("FERRY_STANDIN_TAIL") * NS_PER_US);
 }
 
 static void rest(void)
@@ -87,6 +101,7 @@ static void *stream_work(void *argument)
         free(task);
         pthread_mutex_lock(&standin_gate.lock);
         stream->done++;
+        stream->done_ns = clock_ns();
         pthread_cond_broadcast(&standin_gate.changed);
     }
     stream_unlink(stream);
@@ -340,7 +355,7 @@ EXPORT cudaError_t cudaStreamQuery(cudaStream_t handle)
         return standin_give(error);
     stream = stream_of(handle);
     pthread_mutex_lock(&standin_gate.lock);
-    error = stream->done < stream->queued ? cudaErrorNotReady : cudaSuccess;
+    error = seems_busy(stream) ? cudaErrorNotReady : cudaSuccess;
     pthread_mutex_unlock(&standin_gate.lock);
     return error;
 }
