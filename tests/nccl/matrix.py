@@ -26,6 +26,8 @@ def main():
     wanted = sys.argv[1:]
     only = SOME if not wanted else None if wanted == ["all"] else wanted
     reference, operations = faults.learn(MESH, name="nccl", **KEYS)
+    if not faults.tokens(reference):
+        faults.tally.finish()
     cases = fault_matrix.cases(operations[1], 1, faults.TIMEOUT, faults.STARTUP, only=only)
     if wanted:
         cases += fault_matrix.cases(operations[0], 0, faults.TIMEOUT, faults.STARTUP, only=only)
