@@ -126,11 +126,6 @@ static void overstayed(void *keeper, const char *text)
     keeper_last_words(keeper, STATUS_TIMEOUT, text);
 }
 
-static void end_process(void *keeper, int exit_code)
-{
-    keeper_end(keeper, exit_code);
-}
-
 /* In a signal's handler. */
 static void file_was_cut(void *keeper, const char *line)
 {
@@ -158,7 +153,6 @@ static enum status create(const struct run_options *options, const struct job_ta
         return st;
     }
     watchdog_speak(job->watchdog, overstayed, keeper);
-    watchdog_exit_by(job->watchdog, end_process, keeper);
     checkpoint_catch_sigbus(file_was_cut, keeper);
     job->prepared = prepare(job, &job->why);
     *ret = job;

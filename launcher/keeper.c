@@ -100,7 +100,6 @@ static _Noreturn void work(keeper_worker *worker, void *context, struct watch *w
     watch->shared->process = parent;
     keeper_guard_start(watch->shared);
     code = worker(context, watch->shared);
-    keeper_awaken(watch->shared);
     exit(code);
 }
 
@@ -378,9 +377,25 @@ static int watch_worker(struct watch *watch, const sigset_t *signals)
     return end_stopped(watch);
 }
 
+/* A pipe whose reader is this process and that nobody writes to: when the last process that holds ends[1] has gone the
+ * kernel sends SIGCONT, which continues this process should it be stopped then.  Nobody else might: the worker of a job
+ * of one rank may be killed like any other.  False: errno says why. */
+static bool hang_bell(int ends[2])
+{
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
+        return false;
+    if (!fcntl(ends[0], F_SETOWN, getpid()) && !fcntl(ends[0], F_SETSIG, SIGCONT) &&
+        !fcntl(ends[0], F_SETFL, O_ASYNC | O_NONBLOCK))
+        return true;
+    close(ends[0]);
+    close(ends[1]);
+    return false;
+}
+
 static int fork_worker(keeper_worker *worker, void *context, struct watch *watch)
 {
     pid_t parent = getpid();
+    int bell[2];
     sigset_t signals;
     sigset_t old;
 
@@ -390,13 +405,16 @@ static int fork_worker(keeper_worker *worker, void *context, struct watch *watch
         sigaddset(&signals, forwarded[i]);
     /* Blocked before the fork: no signal is lost between fork and wait. */
     (void)sigprocmask(SIG_BLOCK, &signals, &old);
-    watch->worker = fork();
-    if (watch->worker == 0)
+    watch->worker = hang_bell(bell) ? fork() : -1;
+    if (watch->worker == 0) {
+        close(bell[0]);
         work(worker, context, watch, parent, &old);
+    }
     if (watch->worker < 0) {
         log_error("cannot start the worker process: %s", strerror(errno));
         return status_exit_code(STATUS_ENVIRONMENT);
     }
+    close(bell[1]);
     return watch_worker(watch, &signals);
 }
 
@@ -437,7 +455,6 @@ void keeper_last_words(struct keeper *keeper, enum status status, const char *te
     keeper->words[length] = '\0';
     memcpy(keeper->tag, log_tag(), strnlen(log_tag(), sizeof keeper->tag - 1));
     atomic_store(&keeper->words_status, (int)status);
-    keeper_awaken(keeper);
 }
 
 void keeper_set_limit(struct keeper *keeper, uint64_t limit_ns, uint64_t grace_ns)

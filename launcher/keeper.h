@@ -7,9 +7,10 @@
  * worker dies with its keeper, also when it is stopped, and is the first that the kernel kills when memory runs out.
  *
  * A stopped rank is named by the others.  Where there is none awake, its keeper ends it: code 7.  The keeper of a rank
- * is stopped or killed as easily.  The worker continues a stopped one when it ends, and when the rank's limit has run
- * out; one that cannot be continued it kills 6 s later, after it has said so.  A killed one takes its worker with it:
- * the starter ends the other ranks, and the keepers of these say who has gone. */
+ * is stopped or killed as easily.  A stopped one goes on when its worker ends, however that ends, and the worker
+ * continues it when the rank's limit has run out; one that cannot be continued it kills 6 s later, after it has said
+ * so. A killed one takes its worker with it: the starter ends the other ranks, and the keepers of these say who has
+ * gone. */
 #ifndef LAUNCHER_KEEPER_H
 #define LAUNCHER_KEEPER_H
 
@@ -36,9 +37,6 @@ void keeper_set_run(struct keeper *keeper, const char *run_dir, int rank, int si
  * keeper tells it once the worker has ended, unless another cause of the run is known.  Copied, cut at 1 KiB; the first
  * call counts.  Async-signal-safe. */
 void keeper_last_words(struct keeper *keeper, enum status status, const char *text);
-
-/* End the worker's process at once, like _exit, but with a keeper that sees it.  Async-signal-safe. */
-_Noreturn void keeper_end(struct keeper *keeper, int code);
 
 /* What the other ranks, if any is awake, need to name a stopped one first. */
 #define KEEPER_GRACE_NS (6 * NS_PER_S)

@@ -1,9 +1,9 @@
 /* The worker's side of the keeper's life: a thread that counts the keeper's signs of life.
  *
- * A stopped keeper cannot see that its worker has ended, and the starter would wait for it for ever.  SIGCONT is all
- * that it needs, so it gets that at the latest possible moment, the worker's end, and when it has been stopped for as
- * long as a rank may be silent.  Where SIGCONT does not help (a debugger holds it, a frozen control group) SIGKILL
- * does: that the worker goes with it is better than a job without an end. */
+ * A stopped keeper forwards no signal, and nobody reads what it has to say.  SIGCONT is all that it needs, so it gets
+ * that when it has been stopped for as long as a rank may be silent (the kernel sends one more at the worker's end).
+ * Where SIGCONT does not help (a debugger holds it, a frozen control group) SIGKILL does: that the worker goes with it
+ * is better than a job without an end. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,17 +21,10 @@
 /* Between SIGCONT and SIGKILL. */
 #define CONTINUE_NS (6 * NS_PER_S)
 
-/* Called in a signal's handler too. */
-void keeper_awaken(const struct keeper *keeper)
+static void awaken(const struct keeper *keeper)
 {
     if (getppid() == keeper->process) /* another number is another process by now */
         (void)kill(keeper->process, SIGCONT);
-}
-
-_Noreturn void keeper_end(struct keeper *keeper, int code)
-{
-    keeper_awaken(keeper);
-    _exit(code);
 }
 
 static void tag_as(const struct keeper *keeper)
@@ -96,7 +89,7 @@ static void *guard(void *context)
             if (!told)
                 tell_stopped(keeper, still_ns);
             told = true;
-            keeper_awaken(keeper);
+            awaken(keeper);
         }
         clock_sleep_ns(TICK_NS);
     }

@@ -29,7 +29,4 @@ struct keeper {
 /* In the worker: a thread that looks after the keeper, to the end of the process.  Best effort. */
 void keeper_guard_start(struct keeper *keeper);
 
-/* In the worker: a stopped keeper goes on; nothing happens to another.  Async-signal-safe. */
-void keeper_awaken(const struct keeper *keeper);
-
 #endif

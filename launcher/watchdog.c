@@ -29,8 +29,6 @@ struct watchdog {
     void *explain_context;
     watchdog_words *words;
     void *words_context;
-    watchdog_exit *end;
-    void *end_context;
 };
 
 /* How long one that says nothing outlives its phase, so that the one that speaks is not ended by the starter before. */
@@ -51,13 +49,6 @@ static void say(const struct watchdog *watchdog, const struct text *why)
         log_error("%s", line);
 }
 
-static _Noreturn void leave(const struct watchdog *watchdog, int exit_code)
-{
-    if (watchdog->end)
-        watchdog->end(watchdog->end_context, exit_code);
-    _exit(exit_code);
-}
-
 static void bark(struct watchdog *watchdog)
 {
     struct text why = {0};
@@ -67,7 +58,7 @@ static void bark(struct watchdog *watchdog)
         say(watchdog, &why);
     else
         clock_sleep_ns(SILENT_NS);
-    leave(watchdog, status_exit_code(STATUS_TIMEOUT));
+    _exit(status_exit_code(STATUS_TIMEOUT));
 }
 
 static void *watch(void *context)
@@ -80,7 +71,7 @@ static void *watch(void *context)
         uint64_t now = clock_ns();
 
         if (watchdog->leave_ns <= now)
-            leave(watchdog, watchdog->leave_code);
+            _exit(watchdog->leave_code);
         if (watchdog->deadline_ns <= now)
             bark(watchdog);
         if (next == UINT64_MAX) {
@@ -157,14 +148,6 @@ void watchdog_speak(struct watchdog *watchdog, watchdog_words *words, void *cont
     (void)pthread_mutex_lock(&watchdog->lock);
     watchdog->words = words;
     watchdog->words_context = context;
-    (void)pthread_mutex_unlock(&watchdog->lock);
-}
-
-void watchdog_exit_by(struct watchdog *watchdog, watchdog_exit *end, void *context)
-{
-    (void)pthread_mutex_lock(&watchdog->lock);
-    watchdog->end = end;
-    watchdog->end_context = context;
     (void)pthread_mutex_unlock(&watchdog->lock);
 }
 

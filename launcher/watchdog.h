@@ -17,9 +17,6 @@ typedef void watchdog_words(void *context, const char *text);
 /* Add why a phase overstays.  False: another process says it; this one ends without a word, and later. */
 typedef bool watchdog_explain(void *context, struct text *out);
 
-/* End the process in place of _exit; does not return. */
-typedef void watchdog_exit(void *context, int exit_code);
-
 /* STATUS_NOMEM, STATUS_ENVIRONMENT (no thread could be started). */
 enum status watchdog_create(struct watchdog **ret, struct error *err);
 /* Join and free.  NULL is allowed. */
@@ -27,9 +24,6 @@ void watchdog_destroy(struct watchdog *watchdog);
 
 /* Who says what a phase that overstays is; NULL, as at the start: one line to standard error.  context is borrowed. */
 void watchdog_speak(struct watchdog *watchdog, watchdog_words *words, void *context);
-
-/* Who ends the process; NULL, as at the start: _exit.  context is borrowed. */
-void watchdog_exit_by(struct watchdog *watchdog, watchdog_exit *end, void *context);
 
 /* The process must leave phase ("MPI_Init", "loading") by deadline_ns on the monotonic clock: else that is said,
  * tagged with the caller's log tag, and the process ends with code 7.  Replaces what was armed before.

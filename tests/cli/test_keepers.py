@@ -15,16 +15,16 @@ tally = running.Tally()
 folder = tempfile.mkdtemp(prefix="ferry-keepers-")
 
 
-def start(name, ranks=2, delay="3s", **communication):
-    """A run that stands for a while in its 16th operation; comes back when it does.  (the run, its run_dir)"""
-    where = os.path.join(folder, name)
+def start(name, ranks=2, delay="3s", operation=16, **communication):
+    """A run that stands for a while in one operation; comes back when it does.  (the run, its run_dir)"""
+    where, last = os.path.join(folder, name), min(1, ranks - 1)
     path = running.write_topology(
         folder, name, {"pipeline": ranks}, {"model": MODEL, "prompts": ["t"], "max_new_tokens": 6, "ignore_eos": True},
         run_dir=where, communication={"timeout": "20s", **communication})
     job = running.Run(running.mpirun_command(ranks, ["run", path, "--json", "--fault",
-                                                     "rank=1,op=16,kind=delay:" + delay]))
+                                                     "rank=%d,op=%d,kind=delay:%s" % (last, operation, delay)]))
     job.until(lambda: os.path.isdir(where) and any(
-        b"step " in running._read(os.path.join(where, run, "rank-000001.recorder")) for run in os.listdir(where)))
+        b"step " in running._read(os.path.join(where, run, "rank-%06d.recorder" % last)) for run in os.listdir(where)))
     return job, where
 
 
@@ -53,13 +53,25 @@ def stopped():
 
 
 def stopped_and_dead():
-    """A stopped keeper cannot tell of its rank's death: the others find it silent."""
-    job, _ = start("dead", delay="60s", timeout="3s")
+    """A rank's death continues its keeper, which tells it as if it had never been stopped."""
+    job, _ = start("dead", delay="60s")
     keeper, worker = job.ranks()[1]
     os.kill(keeper, signal.SIGSTOP)
     os.kill(worker, signal.SIGKILL)
-    expecting.failure(tally, "a rank that dies under a stopped keeper", job.finish(40), "timeout",
-                      "rank 1 has been silent", within=20)
+    expecting.failure(tally, "a rank that dies under a stopped keeper", job.finish(40), "lost",
+                      r"rank 1 on \S+ died: killed by SIGKILL", within=15)
+
+
+def stopped_and_dead_alone():
+    """Nobody else could find the only rank silent: its death continues the keeper, which tells it."""
+    job, where = start("alone", 1, delay="60s", operation=9)
+    keeper, worker = job.ranks()[0]
+    os.kill(keeper, signal.SIGSTOP)
+    os.kill(worker, signal.SIGKILL)
+    expecting.failure(tally, "the only rank dies under a stopped keeper", job.finish(40), "lost",
+                      r"rank 0 on \S+ died: killed by SIGKILL; its last operation: ", within=15)
+    said = doctor(where)[1]
+    tally.check([cause["rank"] for cause in said["cause"]] == [0], "and is in cause.json", json.dumps(said, indent=1))
 
 
 def killed(ranks, victim):
@@ -97,7 +109,7 @@ def interrupted():
 
 
 def main():
-    for case in (stopped, stopped_and_dead, lambda: killed(2, 1), lambda: killed(3, 0), signalled, interrupted):
+    for case in (stopped, stopped_and_dead, stopped_and_dead_alone, lambda: killed(2, 1), lambda: killed(3, 0), signalled, interrupted):
         case()
     shutil.rmtree(folder)
     tally.finish()

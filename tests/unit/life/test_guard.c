@@ -102,11 +102,6 @@ static int end_by_returning(void *context, struct keeper *keeper)
     return stop_keeper(keeper) ? 7 : 99;
 }
 
-static void end_process(void *keeper, int exit_code)
-{
-    keeper_end(keeper, exit_code);
-}
-
 static int end_by_watchdog(void *context, struct keeper *keeper)
 {
     struct watchdog *watchdog = NULL;
@@ -114,11 +109,31 @@ static int end_by_watchdog(void *context, struct keeper *keeper)
     (void)context;
     if (watchdog_create(&watchdog, NULL) != STATUS_OK || !stop_keeper(keeper))
         return 99;
-    watchdog_exit_by(watchdog, end_process, keeper);
     watchdog_leave(watchdog, 100 * NS_PER_MS, 7);
     clock_sleep_ns(60 * NS_PER_S);
     return 98;
 }
+
+static int end_by_signal(void *context, struct keeper *keeper)
+{
+    (void)context;
+    if (!stop_keeper(keeper))
+        return 99;
+    (void)raise(SIGKILL);
+    return 98;
+}
+
+START_TEST(a_stopped_keeper_tells_how_its_worker_died)
+{
+    struct kept kept;
+
+    spawn(&kept, end_by_signal);
+    collect(&kept, 10);
+    ck_assert_msg(kept.over, "the keeper is still stopped");
+    ck_assert_int_eq(kept.code, 8);
+    ck_assert_ptr_nonnull(strstr(kept.text, " died: killed by SIGKILL"));
+}
+END_TEST
 
 START_TEST(a_stopped_keeper_sees_the_end_of_its_worker)
 {
@@ -430,6 +445,7 @@ int main(void)
 
     tcase_set_timeout(tests, 30);
     tcase_add_test(tests, a_stopped_keeper_sees_the_end_of_its_worker);
+    tcase_add_test(tests, a_stopped_keeper_tells_how_its_worker_died);
     tcase_add_test(tests, a_keeper_stopped_for_the_limit_is_continued);
     tcase_add_test(tests, where_nobody_else_can_name_a_stopped_rank_its_keeper_does_at_the_limit);
     tcase_add_test(tests, a_keeper_that_a_debugger_holds_ends_with_its_rank);
