@@ -47,6 +47,7 @@ enum status error_set(struct error *err, enum status st, const char *format, ...
     if (!err)
         return st;
     err->status = st;
+    err->blamed = 0;
     va_start(args, format);
     (void)vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);

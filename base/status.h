@@ -27,6 +27,7 @@ enum status {
 /* A sentence for a person.  Zero-initialise; always NUL-terminated. */
 struct error {
     enum status status;
+    int blamed; /* 1 + the world rank whose fault it is; 0: not said */
     char text[2048];
 };
 
@@ -34,6 +35,7 @@ struct error {
 static inline void error_init(struct error *err)
 {
     err->status = STATUS_OK;
+    err->blamed = 0;
     err->text[0] = '\0';
 }
 
@@ -44,6 +46,15 @@ enum status error_set(struct error *err, enum status st, const char *format, ...
 /* Put "context: " in front of the sentence and return st. */
 enum status error_wrap(struct error *err, enum status st, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
+
+/* Say which world rank's fault it is, where another than the one that found it, and return st.  Until the next
+ * error_set; context does not change it.  err may be NULL. */
+static inline enum status error_blame(struct error *err, enum status st, int rank)
+{
+    if (err)
+        err->blamed = rank + 1;
+    return st;
+}
 
 /* To the analyzer, which does not look into status.c: the result is the status given. */
 #if defined(__clang_analyzer__) && !defined(STATUS_DEFINES)
@@ -61,7 +72,7 @@ int status_exit_code(enum status st);
  * effects inside. */
 #define CHECK(expression) ((expression) ? (void)0 : check_failed(#expression, __FILE__, __LINE__))
 
-/* A caller's mistake with memory, which no status can mend: prints the rule that was broken, a sentence, and aborts.  No
+/* A caller's mistake with memory, which no status can mend: prints the rule that was broken, a sentence, and aborts. No
  * effects inside. */
 #define REQUIRE(expression, rule) ((expression) ? (void)0 : rule_broken(rule, __FILE__, __LINE__))
 

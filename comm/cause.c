@@ -84,31 +84,39 @@ static bool write_all(int file, const char *bytes, size_t count)
     return fsync(file) == 0;
 }
 
+enum { ABSENT = -2 };
+
 static long number_behind(const char *json, const char *key)
 {
     const char *at = strstr(json, key);
 
-    return at ? strtol(at + strlen(key), NULL, 10) : -1;
+    return at ? strtol(at + strlen(key), NULL, 10) : ABSENT;
 }
 
-/* Has the cause that is there been told to whoever would read ours?  So it is when its culprit itself, or its keeper,
- * wrote it, when it blames the same rank, or when it is empty: the mark of one that a full disk did not take.  A rank
- * of another part of a job whose network is cut writes one as well, but nobody who sees this part reads what it prints.
- */
+/* Has the cause that is there been told to whoever would read ours?  So it is when a rank found it in what it does or
+ * what it got, when its culprit itself, or its keeper, wrote it, when it blames the same rank or none in particular, or
+ * when it is empty: the mark of one that a full disk did not take.  A rank of another part of a job whose network is
+ * cut writes that it lost one, or waits for it, as well, but nobody who sees this part reads what it prints. */
 static bool is_told(const char *path, int rank)
 {
     char json[512];
     int file = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t count;
     long blamed;
+    long code;
 
     if (file < 0)
         return false;
     count = read(file, json, sizeof json - 1);
     close(file);
     json[count > 0 ? count : 0] = '\0';
+    code = number_behind(json, "\"exit_code\": ");
     blamed = number_behind(json, "\"rank\": ");
-    return count == 0 || (blamed >= 0 && (blamed == rank || blamed == number_behind(json, "\"reporter\": ")));
+    if (count == 0 || blamed == ABSENT)
+        return count == 0;
+    if (code != status_exit_code(STATUS_TIMEOUT) && code != status_exit_code(STATUS_LOST))
+        return true;
+    return blamed == -1 || blamed == rank || blamed == number_behind(json, "\"reporter\": ");
 }
 
 static enum status publish(const char *temporary, const char *path, const struct text *json, int rank, bool *ret_first,

@@ -7,9 +7,10 @@
 
 /* Write cause.json whole or not at all.  The first writer of a run wins: when it is there already nothing changes and
  * STATUS_OK is returned.  last is the culprit's last recorded operation as text; NULL: unknown.
- * ret_first (NULL: not asked)  false: a cause is there already that its culprit or its keeper has told, or that blames
- * the same rank, and that has been or is being printed; true also when the file cannot be written, or when the cause
- * there is what ranks say about another one: in a job cut in two each part prints its own.  STATUS_STORAGE. */
+ * ret_first (NULL: not asked)  false: a cause is there already that a rank has found, that its culprit or its keeper
+ * has told, or that blames the same rank or none, and that has been or is being printed; true also when the file cannot
+ * be written, or when the cause there is that ranks lost another one or wait for it: in a job cut in two each part
+ * prints its own.  STATUS_STORAGE. */
 enum status cause_save(const char *run_dir, const struct cause *cause, const char *last, bool *ret_first,
                        struct error *err);
 

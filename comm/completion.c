@@ -244,7 +244,7 @@ static enum status move(struct completion *completion, bool *ret_over)
         if (st == STATUS_OK)
             return STATUS_OK;
         completion->text = strdup(err.text);
-        (void)session_poison(session, st, err.text);
+        (void)session_poison(session, st, &err);
     }
     *ret_over = completion->kind->let_go(completion);
     return st != STATUS_OK ? st : torn_down(session);

@@ -178,7 +178,9 @@ static enum status refuse(struct consensus *consensus, int peer, struct message 
         (void)take(consensus, peer, message, scratch, count, NULL);
     if (!consensus->stuck)
         free(scratch);
-    return error_set(err, STATUS_MISMATCH, "consensus: rank %d sent %zu bytes, expected %zu", peer, count, expected);
+    return error_blame(
+        err, error_set(err, STATUS_MISMATCH, "consensus: rank %d sent %zu bytes, expected %zu", peer, count, expected),
+        peer);
 }
 
 static enum status receive(struct consensus *consensus, int peer, void *bytes, size_t count, struct error *err)
@@ -331,12 +333,14 @@ static enum status exchange_keys(struct consensus *consensus, struct error *err)
 }
 
 /* Both exchanges are over and every rank holds the same verdict: none needs to be told. */
-static enum status adopt(struct session *session, enum status st, const char *sentence, struct error *err)
+static enum status adopt(struct consensus *consensus, enum status st, const char *sentence, struct error *err)
 {
-    struct cause cause = {.status = st, .rank = -1, .reporter = 0};
+    struct session *session = consensus->session;
+    struct cause cause = {.status = st, .reporter = 0};
 
     if (st == STATUS_OK)
         return st;
+    cause.rank = manifest_culprit(consensus->records, session->size);
     (void)snprintf(cause.text, sizeof cause.text, "%.1535s", sentence);
     control_adopt(session->control, &cause);
     return session_failed(session, err);
@@ -352,7 +356,7 @@ static enum status read_verdict(struct consensus *consensus, struct error *err)
     status = get_u32((const unsigned char *)verdict->bytes);
     if (status >= STATUS_COUNT)
         return error_set(err, STATUS_CORRUPT, "consensus: status %u", status);
-    return adopt(consensus->session, (enum status)status, verdict->bytes + 4, err);
+    return adopt(consensus, (enum status)status, verdict->bytes + 4, err);
 }
 
 /* Count and record one exchange, and run it unless a rehearsed fault leaves it out. */
@@ -395,7 +399,7 @@ static enum status agree(struct consensus *consensus, struct error *err)
         return left_out(consensus->manifest, err);
     st = manifest_protocols(consensus->records, consensus->session->size, &foreign);
     if (st)
-        return adopt(consensus->session, st, foreign.text, err);
+        return adopt(consensus, st, foreign.text, err);
     st = run(consensus, OPERATION_BROADCAST, exchange_keys, &skip, err);
     if (st)
         return st;
@@ -427,7 +431,7 @@ enum status session_consensus(struct session *session, const struct manifest *ma
         st = agree(&consensus, &own);
     if (st) {
         /* A failure of ours becomes everybody's; one that is everybody's already stays as it is. */
-        (void)session_poison(session, st, own.text);
+        (void)session_poison(session, st, &own);
         st = session_failed(session, err);
     }
     if (!consensus.stuck) {

@@ -15,7 +15,7 @@
 /* Why a session failed: what every rank holds in the end. */
 struct cause {
     enum status status;
-    int rank;         /* the culprit, or the rank that found it; -1: unknown */
+    int rank;         /* whose fault it is; -1: nobody's in particular (ranks that disagree, or wait in a cycle) */
     int reporter;     /* the rank that reported it */
     uint64_t time_ns; /* since the session's start on the reporter */
     uint64_t epoch;

@@ -175,7 +175,7 @@ static struct partial **find(struct inbox *inbox, int peer, enum control_kind ki
     return at;
 }
 
-static enum status check_header(int peer, const unsigned char *message, struct error *err)
+static enum status refuse_header(int peer, const unsigned char *message, struct error *err)
 {
     uint16_t kind = get_u16(message + 6);
     uint32_t bytes = get_u32(message + 8);
@@ -190,6 +190,13 @@ static enum status check_header(int peer, const unsigned char *message, struct e
         return error_set(err, STATUS_CORRUPT, "control message from rank %d: kind %u, %u bytes, piece %u of %u", peer,
                          kind, bytes, get_u16(message + 12), get_u16(message + 14));
     return STATUS_OK;
+}
+
+static enum status check_header(int peer, const unsigned char *message, struct error *err)
+{
+    enum status st = refuse_header(peer, message, err);
+
+    return st == STATUS_OK ? st : error_blame(err, st, peer);
 }
 
 /* Put piece where it belongs in parcel. */
@@ -222,8 +229,10 @@ static enum status take_piece(struct inbox *inbox, int peer, const unsigned char
         *at = partial;
     }
     if (get_u16(message + 12) != partial->pieces || get_u32(message + 8) != partial->parcel.bytes)
-        return error_set(err, STATUS_CORRUPT, "control message from rank %d: piece %u, expected %zu", peer,
-                         get_u16(message + 12), partial->pieces);
+        return error_blame(err,
+                           error_set(err, STATUS_CORRUPT, "control message from rank %d: piece %u, expected %zu", peer,
+                                     get_u16(message + 12), partial->pieces),
+                           peer);
     add_piece(&partial->parcel, message);
     if (++partial->pieces < get_u16(message + 14))
         return STATUS_OK;

@@ -325,10 +325,20 @@ static enum status tell_pair(const struct collective *work, const struct framed_
     return alltoall_check_pair(work, peer, frame.send_count, frame.receive_count, err);
 }
 
+/* Where all but one were called with the same, that one is to blame. */
+static enum status blame_lone(const struct voice *voices, int count, enum status st, struct error *err)
+{
+    for (int i = 0; i < count && count > 2; i++) {
+        if (count_like(voices, count, i) == 1 && count_like(voices, count, i ? 0 : 1) == count - 1)
+            return error_blame(err, st, voices[i].rank);
+    }
+    return st;
+}
+
 enum status collective_disagree(const struct collective *work, struct error *err)
 {
     struct voice *voices = calloc((size_t)work->size, sizeof *voices);
-    const char *refusal = "members of the group disagree";
+    const struct framed_receive *refused = NULL;
     struct text text = {0};
     enum status st = STATUS_OK;
     int count = 0;
@@ -339,7 +349,7 @@ enum status collective_disagree(const struct collective *work, struct error *err
     qsort(voices, (size_t)count, sizeof *voices, by_rank);
     if (!all_same(voices, count)) {
         tell_all(&text, work, voices, count);
-        st = error_set(err, STATUS_MISMATCH, "%.1500s", text_string(&text));
+        st = blame_lone(voices, count, error_set(err, STATUS_MISMATCH, "%.1500s", text_string(&text)), err);
     }
     for (int i = 0; i < work->receive_count && st == STATUS_OK; i++) {
         const struct framed_receive *receive = &work->receives[i];
@@ -347,10 +357,12 @@ enum status collective_disagree(const struct collective *work, struct error *err
         if (receive->other && work->completion.operation == OPERATION_VARIABLE_ALL_TO_ALL)
             st = tell_pair(work, receive, err);
         if (receive->other && receive->refusal)
-            refusal = receive->refusal;
+            refused = receive;
     }
-    if (st == STATUS_OK)
-        st = error_set(err, STATUS_MISMATCH, "%s", refusal);
+    if (st == STATUS_OK && refused)
+        st = error_blame(err, error_set(err, STATUS_MISMATCH, "%s", refused->refusal), refused->peer);
+    else if (st == STATUS_OK)
+        st = error_set(err, STATUS_MISMATCH, "members of the group disagree");
     for (int i = 0; i < count; i++)
         text_done(&voices[i].words);
     free(voices);

@@ -304,7 +304,7 @@ enum status framed_refuse(const struct framed_receive *receive, const struct ses
         text_add(&text, ", tensor %s", frame->role);
     st = error_set(err, STATUS_MISMATCH, "%s: %.1200s", text_string(&text), what);
     text_done(&text);
-    return st;
+    return error_blame(err, st, receive->peer);
 }
 
 /* Of the next message of the piece under way. */
@@ -442,6 +442,19 @@ static void expect(struct framed_receive *receive, struct session *session, cons
     framed_expect(receive, got, expected);
 }
 
+/* Messages of a lane arrive in the order in which they were sent, one for each sequence number: a sealed header of an
+ * earlier one was in its place, and this rank has counted one that it did not receive. */
+static bool passed_over(const struct framed_receive *receive, const struct session *session, const unsigned char *got,
+                        size_t got_bytes)
+{
+    struct frame frame;
+    char role[ROUTE_ROLE_BYTES + 1];
+
+    return frame_read(got, got_bytes, &frame, role) && frame.kind == receive->frame.kind &&
+           frame.session_digest == session->digest && frame.object_id == receive->frame.object_id &&
+           frame.from == (uint32_t)receive->peer && frame.sequence < receive->frame.sequence;
+}
+
 enum status framed_refuse_or_keep(struct framed_receive *receive, const struct session *session,
                                   const unsigned char *got, size_t got_bytes, const struct text *what,
                                   struct error *err)
@@ -453,8 +466,11 @@ enum status framed_refuse_or_keep(struct framed_receive *receive, const struct s
 
     if (!receive->keep_other || !frame_read(got, got_bytes, &frame, role) || frame.kind != receive->frame.kind ||
         frame.session_digest != session->digest || frame.object_id != receive->frame.object_id ||
-        frame.from != (uint32_t)receive->peer)
-        return framed_refuse(receive, session, text_string(what), err);
+        frame.from != (uint32_t)receive->peer) {
+        enum status st = framed_refuse(receive, session, text_string(what), err);
+
+        return passed_over(receive, session, got, got_bytes) ? error_blame(err, st, session->rank) : st;
+    }
     (void)framed_refuse(receive, session, text_string(what), &refusal);
     receive->refusal = strdup(refusal.text);
     if (got != receive->saved) {

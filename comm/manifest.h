@@ -25,6 +25,10 @@ void manifest_record(const struct manifest *manifest, unsigned char record[MANIF
  * same records are.  records [size][MANIFEST_RECORD_BYTES]. */
 enum status manifest_protocols(const unsigned char *records, int size, struct error *err);
 
+/* Whose fault a verdict other than STATUS_OK is: the only rank that failed; where none did, the only one of three or
+ * more whose record differs from all the others'.  -1: nobody's in particular. */
+int manifest_culprit(const unsigned char *records, int size);
+
 /* Append the keys that rank 0 sends, at most MANIFEST_KEYS_BYTES. */
 void manifest_keys(const struct manifest *manifest, struct text *ret);
 

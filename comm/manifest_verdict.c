@@ -127,6 +127,41 @@ enum status manifest_protocols(const unsigned char *records, int size, struct er
     return st;
 }
 
+/* The only rank that failed; -1: none did, or several. */
+static int lone_failure(const unsigned char *records, int size, int *ret_count)
+{
+    int lone = -1;
+
+    *ret_count = 0;
+    for (int rank = 0; rank < size; rank++) {
+        if (get_u32(record_of(records, rank) + RECORD_STATUS) != STATUS_OK && !(*ret_count)++)
+            lone = rank;
+    }
+    return *ret_count == 1 ? lone : -1;
+}
+
+static bool same_record(const unsigned char *records, int one, int other)
+{
+    return memcmp(record_of(records, one), record_of(records, other), MANIFEST_RECORD_BYTES) == 0;
+}
+
+int manifest_culprit(const unsigned char *records, int size)
+{
+    int count = 0;
+    int lone = lone_failure(records, size, &count);
+    int common = 0;
+
+    if (count || size < 3)
+        return lone;
+    if (!same_record(records, 0, 1) && !same_record(records, 0, 2))
+        common = 1;
+    for (int rank = 0; rank < size; rank++) {
+        if (!same_record(records, rank, common) && !count++)
+            lone = rank;
+    }
+    return count == 1 ? lone : -1;
+}
+
 static enum status index_replies(struct verdict *verdict, const unsigned char *bytes, size_t count, struct error *err)
 {
     struct reader reader = {bytes, count, false};

@@ -62,18 +62,25 @@ enum status session_poison_cause(struct session *session, const struct cause *ca
     return session->failure.status;
 }
 
-enum status session_poison(struct session *session, enum status st, const char *text)
+static int culprit(const struct session *session, enum status st, const struct error *why)
+{
+    if (why->blamed)
+        return why->blamed - 1;
+    return st == STATUS_MISMATCH ? -1 : session->rank;
+}
+
+enum status session_poison(struct session *session, enum status st, const struct error *why)
 {
     struct cause cause = {.status = st,
-                          .rank = session->rank,
+                          .rank = culprit(session, st, why),
                           .reporter = session->rank,
                           .time_ns = clock_ns() - session->start_ns,
                           .epoch = session->epoch};
 
     if (st == STATUS_MISMATCH || st == STATUS_USAGE || session->size == 1)
-        (void)snprintf(cause.text, sizeof cause.text, "%s", text);
+        (void)snprintf(cause.text, sizeof cause.text, "%.1535s", why->text);
     else
-        (void)snprintf(cause.text, sizeof cause.text, "rank %d: %.1500s", session->rank, text);
+        (void)snprintf(cause.text, sizeof cause.text, "rank %d: %.1500s", session->rank, why->text);
     return session_poison_cause(session, &cause);
 }
 
@@ -117,7 +124,7 @@ void session_advance(struct session *session)
         st = control_poll(session->control, &err);
     }
     if (st != STATUS_OK)
-        (void)session_poison(session, st, err.text);
+        (void)session_poison(session, st, &err);
     adopt(session);
     do {
         session->ended_awaited = false;
@@ -257,16 +264,16 @@ enum status session_check(struct session *session, struct error *err)
 
 void session_fail(struct session *session, enum status st, const char *why)
 {
-    char text[sizeof session->failure.text];
+    struct error own = {0};
 
     /* What a caller found names no rank, mismatch or not. */
     if (session->size > 1 && st == STATUS_MISMATCH)
-        (void)snprintf(text, sizeof text, "rank %d: %.2000s", session->rank, why);
+        (void)error_set(&own, st, "rank %d: %.2000s", session->rank, why);
     else
-        (void)snprintf(text, sizeof text, "%s", why);
+        (void)error_set(&own, st, "%s", why);
     session_lock(session);
     adopt(session);
-    (void)session_poison(session, st, text);
+    (void)session_poison(session, st, &own);
     session_unlock(session);
 }
 

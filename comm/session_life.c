@@ -307,7 +307,7 @@ static enum status clear_up(struct session *session, struct error *err)
     session_lock(session);
     st = stray_check(session, &stray);
     if (st != STATUS_OK) {
-        (void)session_poison(session, st, stray.text);
+        (void)session_poison(session, st, &stray);
         st = session_failed(session, err);
     }
     session_unlock(session);

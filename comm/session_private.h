@@ -96,7 +96,7 @@ struct session {
 
     struct lane *active;
     struct staging *staging;
-    int queued; /* what is waited for of a device: marks on its memory, messages and sums */
+    int queued;          /* what is waited for of a device: marks on its memory, messages and sums */
     struct group *world; /* every rank in order, id = the transport's largest tag; for consensus and close */
     int *world_members;
     struct group_spec world_spec;
@@ -115,8 +115,9 @@ enum status session_admit(struct session *session, bool *ret_skip, struct error 
 
 /* Record and spread a failure of this rank; the first wins.  Another rank may print it, so this rank is put in front,
  * but for a mismatch, which names the ranks that it is about, and a mistake of the command line, which all ranks were
- * given.  Returns the session's (first) status. */
-enum status session_poison(struct session *session, enum status st, const char *text);
+ * given.  Whose fault it is why says, else it is this rank's; a mismatch that does not say is nobody's in particular.
+ * Returns the session's (first) status. */
+enum status session_poison(struct session *session, enum status st, const struct error *why);
 
 enum status session_poison_cause(struct session *session, const struct cause *cause);
 

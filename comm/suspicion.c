@@ -210,8 +210,8 @@ static void add_head(struct line *line, const struct suspicion *suspicion, const
     add(line, " (timeout %.1f s)", (double)suspicion->timeout_ns / 1e9);
 }
 
-/* The lowest rank of the cycle: the same whoever finds it. */
-static int culprit(const struct suspicion *suspicion)
+/* The end of the chain; of a cycle its lowest rank: the same whoever finds it. */
+static int end_of(const struct suspicion *suspicion)
 {
     int rank = suspicion->links[suspicion->count - 1].rank;
 
@@ -248,7 +248,7 @@ static void compose(const struct suspicion *suspicion, const struct wait_state *
     add_head(&line, suspicion, last, still_ns);
     add_chain(&line, suspicion, own);
     ret->status = STATUS_TIMEOUT;
-    ret->rank = culprit(suspicion);
+    ret->rank = suspicion->end == CHAIN_CYCLE ? -1 : end_of(suspicion);
 }
 
 /* We wait, but for no rank that could be asked: this rank itself is the end of the chain. */
@@ -308,7 +308,7 @@ bool suspicion_tell(const struct suspicion *suspicion, const struct wait_state *
         return false;
     add(&line, "waiting for %.1f s: ", waited_s);
     if (suspicion->end == CHAIN_CYCLE)
-        add(&line, "ranks wait for each other, rank %d among them", culprit(suspicion));
+        add(&line, "ranks wait for each other, rank %d among them", end_of(suspicion));
     else if (suspicion->end == CHAIN_SILENT)
         add(&line, "rank %d does not answer, for %.1f s now", last->rank,
             (double)link_still(suspicion, last, now_ns) / 1e9);

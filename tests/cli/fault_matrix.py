@@ -6,6 +6,7 @@ tells the operations of each rank (its recorder's file), cases() makes the fault
 
 import collections
 import glob
+import json
 import os
 import struct
 
@@ -117,9 +118,23 @@ def name(case):
     return "%s of rank %d, %s (operation %d)" % (case.kind, case.rank, case.phase, case.operation)
 
 
-def judge(tally, case, result, tokens):
-    """One check of everything that a failed run owes; tokens: those of the good run, by prompt."""
+def blamed(run_dir):
+    """The rank in cause.json of the only run below run_dir; None: there is none."""
+    found = glob.glob(os.path.join(run_dir, "*", "cause.json"))
+    if len(found) != 1:
+        return None
+    with open(found[0], encoding="utf-8") as file:
+        return json.load(file)["rank"]
+
+
+def judge(tally, case, result, tokens, run_dir=None):
+    """One check of everything that a failed run owes; tokens: those of the good run, by prompt.  run_dir: the cause on
+    disk is looked at too.  Who left something out may have got the others to wait in a cycle, which is nobody's."""
     good = expecting.failure(tally, name(case), result, case.codes, *case.needles, within=case.within)
+    if run_dir:
+        rank = blamed(run_dir)
+        good = tally.check(rank == case.rank or (case.kind == "skip" and rank == -1),
+                           name(case) + ": cause.json blames it", "rank %s\n%s" % (rank, result.summary())) and good
     delivered = [o for o in result.objects() if o["tokens"] != tokens[o["prompt"]]]
     return tally.check(not delivered, name(case) + ": nothing wrong is delivered", result.summary()) and good
 

@@ -139,8 +139,9 @@ def learn(mesh, **keys):
 
 
 def rehearse(mesh, case, delivered, ended):
-    result = run(mesh, [case.option])
-    good = fault_matrix.judge(tally, case, result, delivered)
+    where = os.path.join(folder, "rehearsed-%d-%d-%s" % (len(mesh), case.operation, case.option.replace(":", "-")))
+    result = run(mesh, [case.option], arguments=["--set", "run_dir=" + where])
+    good = fault_matrix.judge(tally, case, result, delivered, where)
     ended[case.rank, case.phase, case.kind] = "%s %.1f s%s" % (result.code, result.seconds, "" if good else " !")
 
 

@@ -112,6 +112,39 @@ START_TEST(failed_ranks_speak_word_for_word)
 }
 END_TEST
 
+START_TEST(the_only_one_that_failed_or_differs_is_to_blame)
+{
+    const struct manifest well = {.topology_digest = 1};
+    const struct manifest odd = {.topology_digest = 2};
+    const struct manifest third = {.topology_digest = 3};
+    const struct manifest bad = {.status = STATUS_MODEL, .topology_digest = 2};
+    const struct {
+        int size;
+        struct manifest all[4];
+        int culprit;
+    } cases[] = {
+        {2, {well, bad}, 1},
+        {2, {bad, bad}, -1},
+        {2, {well, odd}, -1},
+        {3, {well, odd, well}, 1},
+        {3, {odd, well, well}, 0},
+        {3, {well, well, odd}, 2},
+        {3, {well, odd, third}, -1},
+        {4, {well, odd, well, odd}, -1},
+        {4, {odd, well, bad, well}, 2},
+        {4, {well, bad, well, bad}, -1},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unsigned char records[4 * MANIFEST_RECORD_BYTES];
+
+        for (int rank = 0; rank < cases[i].size; rank++)
+            manifest_record(&cases[i].all[rank], records + rank * MANIFEST_RECORD_BYTES);
+        ck_assert_int_eq(manifest_culprit(records, cases[i].size), cases[i].culprit);
+    }
+}
+END_TEST
+
 START_TEST(a_failed_rank_is_told_before_differences)
 {
     struct manifest_key key[1];
@@ -256,6 +289,7 @@ int main(void)
     tcase_add_test(tests, missing_keys_are_told_both_ways);
     tcase_add_test(tests, failed_ranks_speak_word_for_word);
     tcase_add_test(tests, a_failed_rank_is_told_before_differences);
+    tcase_add_test(tests, the_only_one_that_failed_or_differs_is_to_blame);
     tcase_add_test(tests, too_many_keys_fold_into_their_parents);
     tcase_add_test(tests, digests_without_a_key_are_told_too);
     tcase_add_test(tests, equal_looking_values_show_their_digests);

@@ -314,6 +314,27 @@ START_TEST(each_part_of_a_job_that_was_cut_in_two_prints_its_own_cause)
 }
 END_TEST
 
+START_TEST(what_a_rank_found_is_printed_once)
+{
+    const struct cause found[] = {
+        {.status = STATUS_MISMATCH, .rank = 1, .reporter = 0, .text = "route forward/0-1 (rank 0 to rank 1)"},
+        {.status = STATUS_MISMATCH, .rank = -1, .reporter = 0, .text = "rank 0: barrier; rank 1: broadcast"},
+        {.status = STATUS_TIMEOUT, .rank = -1, .reporter = 0, .text = "ranks wait for each other"},
+    };
+    const struct cause later = {.status = STATUS_LOST, .rank = 3, .reporter = 3, .text = "rank 3 died"};
+
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++) {
+        bool printed = false;
+
+        cause_forget(folder);
+        ck_assert_int_eq(cause_save(folder, &found[i], NULL, &printed, NULL), STATUS_OK);
+        ck_assert(printed);
+        ck_assert_int_eq(cause_save(folder, &later, NULL, &printed, NULL), STATUS_OK);
+        ck_assert(!printed);
+    }
+}
+END_TEST
+
 static int four(const struct transport *transport)
 {
     (void)transport;
@@ -403,6 +424,7 @@ int main(void)
     tcase_add_test(tests, no_recorder_records_nothing);
     tcase_add_test(tests, the_first_cause_stays);
     tcase_add_test(tests, each_part_of_a_job_that_was_cut_in_two_prints_its_own_cause);
+    tcase_add_test(tests, what_a_rank_found_is_printed_once);
     tcase_add_test(tests, a_cause_says_where_the_ranks_run_that_it_names);
     tcase_add_test(tests, a_full_cause_stays_as_it_is);
     tcase_add_test(tests, what_was_found_explains_more_than_what_was_missed);
