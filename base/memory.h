@@ -71,6 +71,11 @@ struct memory_ops {
     /* Free a mark that nobody waits for any more.  NULL is allowed. */
     void (*forget)(struct memory *memory, struct memory_mark *mark);
 
+    /* Optional: what is queued here from now on happens behind a mark of another memory of the same provider, without
+     * the host between them.  The mark stays its owner's, who may ask for it or forget it at once.  NULL: the host
+     * waits. */
+    enum status (*follow)(struct memory *memory, const struct memory_mark *mark, struct error *err);
+
     enum status (*space)(struct memory *memory, struct memory_space *ret, struct error *err);
 
     /* Optional: do these bytes lie in a block that was allocated here?  NULL: nobody can tell. */

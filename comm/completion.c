@@ -146,7 +146,8 @@ bool completion_ready(struct completion *completion)
     while (completion->after_count) {
         struct completion *last = completion->after[completion->after_count - 1];
 
-        if (last->state == COMPLETION_PENDING)
+        if (last->state == COMPLETION_PENDING &&
+            !(completion->kind->chain && completion->kind->chain(completion, last)))
             return false;
         completion->after_count--;
         drop(last);

@@ -13,6 +13,9 @@
 struct work_kind {
     /* Move; *ret_over when all of it is done.  Anything but STATUS_OK poisons the session. */
     enum status (*step)(struct completion *completion, bool *ret_over, struct error *err);
+    /* Optional: it has seen to it that its own work, once begun, happens behind before's, which is pending; then the
+     * host need not wait for that.  False: it must. */
+    bool (*chain)(struct completion *completion, const struct completion *before);
     /* May the next work of the lane start before this one is over?  NULL: no. */
     bool (*posted)(const struct completion *completion);
     /* After a failure: does the transport hold nothing of it any more? */
@@ -66,7 +69,7 @@ enum status lane_after(struct lane *lane, struct completion *completion, struct 
 /* What keeps this work from going on: itself, or the oldest unfinished work that it was ordered after. */
 const struct completion *completion_blocker(const struct completion *completion);
 
-/* May it begin?  Lets go of what it was ordered after and is done. */
+/* May it begin?  Lets go of what it was ordered after and is done, or comes before it without the host. */
 bool completion_ready(struct completion *completion);
 
 /* Queue a completion (session, kind, operation, sequence, epoch, bytes are filled in) and move the lane once. */

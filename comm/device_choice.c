@@ -191,16 +191,70 @@ static enum device_wish common_wish(const struct device_offer *offers, int size)
     return offers[0].wish;
 }
 
-static void refuse(struct device_verdict *ret, enum device_wish wish, const char *format, const char *what)
+/* Host memory and mpi, or the end of the run where the topology leaves no such choice. */
+static void refuse(struct device_verdict *ret, enum device_wish wish, const char *reason)
 {
-    char reason[sizeof ret->text];
+    static const char *const wanted[] = {
+        [DEVICE_WANTED] = "transport nccl",
+        [DEVICE_MEMORY_WANTED] = "communication.memory: device",
+        [DEVICE_STAGING_WANTED] = "communication.memory: device",
+    };
 
-    (void)snprintf(reason, sizeof reason, format, what);
-    if (wish == DEVICE_WANTED) {
+    if (wish != DEVICE_WELCOME) {
         ret->status = STATUS_ENVIRONMENT;
-        (void)snprintf(ret->text, sizeof ret->text, "transport nccl: %.1900s", reason);
+        (void)snprintf(ret->text, sizeof ret->text, "%s: %.1900s", wanted[wish], reason);
     } else {
         (void)snprintf(ret->text, sizeof ret->text, "transport auto takes mpi: %.1900s", reason);
+    }
+}
+
+/* Ranks that have devices, but not the library for messages between them.  *ret_text: "" when there are none. */
+static void find_library_lacking(const struct device_offer *offers, int size, char *text, size_t text_bytes)
+{
+    text[0] = '\0';
+    for (int rank = 0; rank < size; rank++) {
+        if (offers[rank].native)
+            continue;
+        append(text, text_bytes, "NCCL is missing on rank %d (%s): %.500s", rank, offers[rank].host, offers[rank].why);
+        return;
+    }
+}
+
+/* Why NCCL cannot be used by ranks that all have a device; "" when it can. */
+static void find_obstacle(const struct device_offer *offers, const int *indices, int size, char *text,
+                          size_t text_bytes)
+{
+    char table[1200];
+
+    find_library_lacking(offers, size, text, text_bytes);
+    if (!*text && device_collisions(offers, indices, size, table, sizeof table))
+        append(text, text_bytes, "NCCL refuses two ranks on one GPU: %s", table);
+}
+
+/* Every rank has a device, though perhaps not one of its own. */
+static void decide_way(const struct device_offer *offers, const int *indices, int size, enum device_wish wish,
+                       struct device_verdict *ret)
+{
+    static const char staged[] = "tensors in device memory go through pinned memory of the host";
+    char obstacle[1600];
+    char reason[1900];
+
+    find_obstacle(offers, indices, size, obstacle, sizeof obstacle);
+    if (wish == DEVICE_STAGING_WANTED) {
+        ret->decision = DEVICES_STAGED;
+        (void)snprintf(ret->text, sizeof ret->text, "asked for: %s", staged);
+    } else if (!*obstacle) {
+        ret->decision = DEVICES_NATIVE;
+        (void)snprintf(ret->text, sizeof ret->text, "every rank has a GPU of its own");
+    } else if (wish == DEVICE_MEMORY_WANTED) {
+        ret->decision = DEVICES_STAGED;
+        (void)snprintf(ret->text, sizeof ret->text, "transport auto takes mpi, and %s: %s", staged, obstacle);
+    } else {
+        (void)snprintf(reason, sizeof reason,
+                       "%s; start at most as many ranks on a host as it has GPUs, each with NCCL (mpirun --map-by "
+                       "ppr:N:node, srun --gpus-per-task=1), or take transport mpi",
+                       obstacle);
+        refuse(ret, wish, reason);
     }
 }
 
@@ -208,6 +262,7 @@ void device_decide(const struct device_offer *offers, int size, int *indices, st
 {
     enum device_wish wish = common_wish(offers, size);
     char what[1600];
+    char reason[1700];
 
     *ret = (struct device_verdict){.index = -1};
     for (int rank = 0; rank < size; rank++)
@@ -216,21 +271,13 @@ void device_decide(const struct device_offer *offers, int size, int *indices, st
         return;
     device_choose(offers, size, indices);
     if (add_lacking(offers, indices, size, what, sizeof what)) {
-        refuse(ret, wish, "not every rank has a GPU: %s", what);
-        for (int rank = 0; rank < size; rank++)
-            indices[rank] = -1;
-        return;
+        (void)snprintf(reason, sizeof reason, "not every rank has a GPU: %s", what);
+        refuse(ret, wish, reason);
+    } else {
+        decide_way(offers, indices, size, wish, ret);
     }
-    if (device_collisions(offers, indices, size, what, sizeof what)) {
-        ret->decision = DEVICES_STAGED;
-        refuse(ret, wish,
-               "NCCL refuses two ranks on one GPU: %s; start at most as many ranks on a host as it has GPUs "
-               "(mpirun --map-by ppr:N:node, srun --gpus-per-task=1), or take transport mpi",
-               what);
-        return;
-    }
-    ret->decision = DEVICES_NATIVE;
-    (void)snprintf(ret->text, sizeof ret->text, "every rank has a GPU of its own");
+    for (int rank = 0; rank < size && ret->decision == DEVICES_UNUSED; rank++)
+        indices[rank] = -1;
 }
 
 static enum status list_devices(const struct device_facts *facts, int count, const char *word, const char *problem,

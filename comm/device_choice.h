@@ -6,6 +6,7 @@
 #ifndef COMM_DEVICE_CHOICE_H
 #define COMM_DEVICE_CHOICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,10 +17,12 @@ enum { DEVICE_OFFER_MOST = 16, DEVICE_OFFER_BYTES = 1536, DEVICE_VERDICT_BYTES =
 
 /* What a rank's topology says of devices. */
 enum device_wish {
-    DEVICE_UNWANTED, /* transport: mpi */
-    DEVICE_WELCOME,  /* transport: auto */
-    DEVICE_WANTED,   /* transport: nccl */
-    DEVICE_UNDECIDED /* this rank could not read it: the consensus will say so */
+    DEVICE_UNWANTED,       /* transport: mpi, or memory: host */
+    DEVICE_WELCOME,        /* transport: auto */
+    DEVICE_WANTED,         /* transport: nccl */
+    DEVICE_MEMORY_WANTED,  /* transport: auto, memory: device */
+    DEVICE_STAGING_WANTED, /* transport: mpi, memory: device */
+    DEVICE_UNDECIDED       /* this rank could not read it: the consensus will say so */
 };
 
 /* What one rank sees. */
@@ -30,11 +33,12 @@ struct device_offer {
     int numa_node;    /* that its process is bound to; -1: to none, or to several */
     int wanted;       /* index that the user names; -1: any */
     int count;        /* of devices, those beyond DEVICE_OFFER_MOST left out; 0: why says what is missing */
+    bool native;      /* it has the library for messages between devices; else why says what is missing */
     struct {
         char pci[20];
         int numa_node; /* -1: unknown */
     } device[DEVICE_OFFER_MOST];
-    char why[1024];
+    char why[1016];
 };
 
 /* What becomes of it. */
@@ -59,7 +63,8 @@ void device_choose(const struct device_offer *offers, int size, int *indices);
  * many devices. */
 int device_collisions(const struct device_offer *offers, const int *indices, int size, char *text, size_t text_bytes);
 
-/* The decision for all ranks: verdict's index is not filled in.  indices [size] as device_choose. */
+/* The decision for all ranks: verdict's index is not filled in.  indices [size] as device_choose, all -1 where devices
+ * stay unused. */
 void device_decide(const struct device_offer *offers, int size, int *indices, struct device_verdict *ret);
 
 /* The device that a word means: an index, a PCI id ("3b:00.0" with domain 0 left out, too), or a UUID or its beginning

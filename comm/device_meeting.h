@@ -8,10 +8,10 @@
 #include "comm/device_choice.h"
 #include "comm/transport.h"
 
-/* What this process sees: its host, the NUMA node that it is bound to, the devices of ops (NULL: none was opened, and
- * why, at most 1023 bytes, says why not).  word: the device that the user names, an index, PCI id or UUID; NULL: any.
- * Asks the driver, which may take a moment; nothing of other ranks.
- * STATUS_USAGE: there is no such device. */
+/* What this process sees: its host, the NUMA node that it is bound to, the devices of ops.  why, cut at 1015 bytes:
+ * with ops NULL why none was opened; with ops why there are no messages between devices, NULL: there are.  word: the
+ * device that the user names, an index, PCI id or UUID; NULL: any. Asks the driver, which may take a moment; nothing of
+ * other ranks. STATUS_USAGE: there is no such device. */
 enum status device_offer_read(const struct device_ops *ops, const char *why, enum device_wish wish, const char *word,
                               struct device_offer *ret, struct error *err);
 

@@ -152,10 +152,10 @@ enum status device_offer_read(const struct device_ops *ops, const char *why, enu
     *ret = (struct device_offer){.wish = wish, .wanted = -1};
     name_machine(ret);
     ret->numa_node = own_node();
-    if (!ops) {
-        (void)snprintf(ret->why, sizeof ret->why, "%s", why ? why : "");
+    ret->native = ops && !why;
+    (void)snprintf(ret->why, sizeof ret->why, "%s", why ? why : "");
+    if (!ops)
         return STATUS_OK;
-    }
     if (describe_all(ops, ret, facts, &problem) != STATUS_OK) {
         explain(ret, problem.text);
         return STATUS_OK;

@@ -1,7 +1,8 @@
 /* Offers and verdicts as bytes.
  *
  * Offer: magic 0, version 4, wish 8, NUMA node 12, wanted 16, count 20, host 24 [64], machine 88 [40], devices 128 [16]
- * of PCI id [20] and NUMA node, why 512 [1024].  Verdict: magic 0, version 4, status 8, decision 12, index 16, zeros,
+ * of PCI id [20] and NUMA node, why 512 [1016], native
+ * 1528, zeros.  Verdict: magic 0, version 4, status 8, decision 12, index 16, zeros,
  * text 256 [2048].  Texts end with NUL. */
 #include <string.h>
 
@@ -11,13 +12,14 @@
 enum {
     OFFER_MAGIC = 0x6665646f,
     VERDICT_MAGIC = 0x76656466,
-    WIRE_VERSION = 1,
+    WIRE_VERSION = 2,
     HOST_AT = 24,
     MACHINE_AT = 88,
     DEVICES_AT = 128,
     DEVICE_BYTES = 24,
     PCI_BYTES = 20,
     WHY_AT = 512,
+    NATIVE_AT = 1528,
     TEXT_AT = 256
 };
 
@@ -68,6 +70,7 @@ void device_offer_encode(const struct device_offer *offer, unsigned char *bytes)
         put_u32(at + PCI_BYTES, (uint32_t)offer->device[i].numa_node);
     }
     put_text(bytes + WHY_AT, offer->why, sizeof offer->why);
+    put_u32(bytes + NATIVE_AT, offer->native);
 }
 
 enum status device_offer_decode(const unsigned char *bytes, struct device_offer *ret, struct error *err)
@@ -92,6 +95,7 @@ enum status device_offer_decode(const unsigned char *bytes, struct device_offer 
         ret->device[i].numa_node = get_int(at + PCI_BYTES);
     }
     get_text(ret->why, bytes + WHY_AT, sizeof ret->why);
+    ret->native = get_u32(bytes + NATIVE_AT) != 0;
     return STATUS_OK;
 }
 

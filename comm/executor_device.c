@@ -2,7 +2,9 @@
  *
  * No thread belongs to it: whoever moves the session's work queues a piece when its turn has come, sets a mark behind
  * it and asks for the mark later.  A piece that has been queued lets the next one start, so that the device finds its
- * work in line; only what was ordered after other work waits for the host. */
+ * work in line.  A piece that was ordered after a piece of another queue is queued as soon as that one is: its queue
+ * waits for the other's mark, not the host.  Only what was ordered after a transfer, or after work of other ranks,
+ * waits for the host. */
 #include <stdlib.h>
 
 #include "comm/executor_private.h"
@@ -112,8 +114,22 @@ static void destroy(struct completion *completion)
     free(task);
 }
 
+static bool chain(struct completion *completion, const struct completion *before);
+
 static const struct work_kind device_kind = {
-    .step = step, .posted = posted, .let_go = let_go, .peer = peer, .destroy = destroy};
+    .step = step, .chain = chain, .posted = posted, .let_go = let_go, .peer = peer, .destroy = destroy};
+
+/* What fails here fails again when the work is queued. */
+static bool chain(struct completion *completion, const struct completion *before)
+{
+    const struct device_task *task = (const struct device_task *)completion;
+    const struct device_task *leader = (const struct device_task *)before;
+
+    if (before->kind != &device_kind || task->into || leader->into || leader->phase != PHASE_RUNNING ||
+        leader->memory->ops != task->memory->ops || !task->memory->ops->follow)
+        return false;
+    return task->memory->ops->follow(task->memory, leader->mark, NULL) == STATUS_OK;
+}
 
 /* A piece with what model says (takes its tensors on success); limited: it needs a place of the capacity. */
 static enum status submit(struct executor *executor, const struct device_task *model, bool limited,

@@ -369,8 +369,9 @@ static bool borrow(struct framed_receive *receive, struct session *session, stru
     size_t header = receive->detached ? 0 : frame_bytes(&receive->frame);
     unsigned char *bytes = NULL;
 
-    if (!receive->in_place || !session->ops->lend || session->options.payload_integrity || receive->scratch ||
-        (receive->detached && !receive->headed) || receive->frame.payload_bytes != receive->payload_bytes)
+    if (!receive->in_place || receive->device || !session->ops->lend || session->options.payload_integrity ||
+        receive->scratch || (receive->detached && !receive->headed) ||
+        receive->frame.payload_bytes != receive->payload_bytes)
         return false;
     bytes = session->ops->lend(session->transport, message);
     if (!bytes)

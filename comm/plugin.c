@@ -61,6 +61,8 @@ static const struct need needs[] = {
     {"cuda", "CUDA 13 and NCCL are", "meson setup -Dcuda=enabled",
      "install the CUDA 13 runtime and NCCL, or name the folders that hold libcudart.so.13 and libnccl.so.2 in "
      "LD_LIBRARY_PATH"},
+    {"cuda-staged", "CUDA 13 is", "meson setup -Dcuda=enabled",
+     "install the CUDA 13 runtime, or name the folder that holds libcudart.so.13 in LD_LIBRARY_PATH"},
     {NULL, "its libraries are", "meson setup", "rebuild it with this Ferry"},
 };
 

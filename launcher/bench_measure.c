@@ -44,6 +44,7 @@ struct bench {
     const struct bench_target *target;
     int member;
     struct raw *raw; /* NULL: the transport measures nothing */
+    bool raw_here;   /* it does not reach the device: its own calls move the host's tensors */
     const struct bench_case *point;
     char algorithm[BENCH_NAME_BYTES];
 };
@@ -76,6 +77,7 @@ enum status bench_create(const struct bench_options *options, const struct job_v
     bench->view = view;
     bench->targets = targets;
     bench->ops = view->ops->raw;
+    bench->raw_here = view->device && !view->ops->device;
     if (view->device)
         st = shuttle_create(view->session, view->devices, view->device, &bench->shuttle, err);
     if (st == STATUS_OK)
@@ -213,8 +215,8 @@ static enum status prepare(struct bench *bench, int *ret_ways, struct error *err
         return STATUS_OK;
     errand.call = (struct raw_call){.operation = point->operation,
                                     .dtype = point->dtype,
-                                    .send = bench->send.there->data,
-                                    .recv = bench->recv.there->data,
+                                    .send = (bench->raw_here ? bench->send.here : bench->send.there)->data,
+                                    .recv = (bench->raw_here ? bench->recv.here : bench->recv.there)->data,
                                     .outer = point->outer,
                                     .inner_bytes = dtype_bytes(point->dtype),
                                     .send_counts = bench->counts,
@@ -374,7 +376,7 @@ static enum status try_way(struct bench *bench, const struct way *way, uint64_t 
 
     if (st == STATUS_OK)
         st = run_way(bench, way, 1, true, ret_ns, err);
-    if (st == STATUS_OK)
+    if (st == STATUS_OK && (way->raw < 0 || !bench->raw_here))
         st = mirror_demote(&bench->recv, &waited, err);
     if (st == STATUS_OK)
         st = bench_case_verify(bench->point, bench->target, bench->member, bench->counts, bench->recv.here, who, err);

@@ -293,6 +293,7 @@ void check_report_table(const struct check_report *report, struct text *out)
              report->view->plan->mesh.world == 1 ? "" : "s");
     text_add(out, "transport  %s (%s): %s, %s\n", report->view->ops->name, report->view->chosen,
              report->view->transport, report->view->plugin);
+    text_add(out, "tensors    in %s\n", report->view->memory);
     add_backend(report, out);
     add_host_lines(report, out);
     add_devices(report, out);
@@ -508,6 +509,8 @@ void check_report_json(const struct check_report *report, struct text *out)
     add_string("transport", report->view->ops->name, out);
     text_add(out, ", ");
     add_string("chosen", report->view->chosen, out);
+    text_add(out, ", ");
+    add_string("memory", report->view->memory, out);
     text_add(out, ", ");
     add_string("about", report->view->transport, out);
     text_add(out, ", ");

@@ -475,7 +475,8 @@ static void print_notes(const struct job *job)
     static const char unchecked[] = "not checked: ";
     const char *line = text_string(&job->plan->verdict);
 
-    if (job->topology->communication.transport.value == TOPOLOGY_TRANSPORT_AUTO)
+    if (job->topology->communication.transport.value == TOPOLOGY_TRANSPORT_AUTO ||
+        job->topology->communication.memory.value == TOPOLOGY_MEMORY_DEVICE)
         log_info("transport %s: %s", job->wire.ops->name, job->wire.why);
     while (*line) {
         int length = (int)strcspn(line, "\n");
@@ -512,6 +513,7 @@ static enum status work(struct job *job, struct error *err)
                                   .checkpoint = job->checkpoint,
                                   .transport = job->wire.about,
                                   .chosen = job->wire.why,
+                                  .memory = wire_memory(&job->wire),
                                   .plugin = job->wire.plugin,
                                   .devices = job->wire.devices,
                                   .device = job->wire.device,

@@ -29,6 +29,7 @@ struct job_view {
     const struct checkpoint *checkpoint; /* the workload's model, perhaps without weights; NULL: no workload */
     const char *transport;               /* how it describes itself */
     const char *chosen;                  /* why this one */
+    const char *memory;                  /* where tensors lie: wire_memory */
     const char *plugin;                  /* the file that it comes from */
     const struct device_ops *devices;
     struct device *device;     /* that this rank works on; NULL: none */

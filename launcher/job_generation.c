@@ -171,6 +171,7 @@ static enum status report(struct job *job, const struct generate_stats *stats, s
             .prompt_tokens = printed.prompt_tokens,
             .first_token_ns = printed.first_token_ns,
             .transport = job->wire.ops->name,
+            .memory = job->wire.device ? wire_memory(&job->wire) : NULL,
             .simd = cpu_compute.simd(job->compute),
             .threads = job->threads,
         };

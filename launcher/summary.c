@@ -112,6 +112,8 @@ void summary_text(const struct plan *plan, const struct summary *all, const stru
         text_add(out, "  ... and %d more ranks\n", plan->mesh.world - shown);
     text_add(out, "  frames %" PRIu64 " sent, %" PRIu64 " checked", frames, checked);
     add_bytes(out, "; ", bytes);
-    text_add(out, " moved over %s; cpu %s, %d thread%s a rank\n", totals->transport, totals->simd, totals->threads,
-             totals->threads == 1 ? "" : "s");
+    text_add(out, " moved over %s", totals->transport);
+    if (totals->memory)
+        text_add(out, " (%s)", totals->memory);
+    text_add(out, "; cpu %s, %d thread%s a rank\n", totals->simd, totals->threads, totals->threads == 1 ? "" : "s");
 }

@@ -36,6 +36,7 @@ struct summary_totals {
     uint64_t prompt_tokens;
     uint64_t first_token_ns;
     const char *transport;
+    const char *memory; /* where tensors lay; NULL: the host's */
     const char *simd;
     int threads;
 };

@@ -14,6 +14,7 @@
 #include "launcher/output.h"
 #include "launcher/starter.h"
 #include "launcher/version.h"
+#include "runtime/wire.h"
 
 enum { KEY_JSON = 'j' };
 
@@ -24,7 +25,9 @@ static const struct argp_option version_table[] = {
 
 static const char version_doc[] =
     "Print the version, which plugins this build found and the libraries behind them, and the GPUs of this machine, or "
-    "exactly what is missing.  `ferry --version` prints the first line alone."
+    "exactly what is missing; and what transport, device and memory one rank here would take.  `ferry --version` "
+    "prints "
+    "the first line alone."
     "\vExamples:\n"
     "  ferry version\n"
     "  ferry version --json | jq 'select(.kind == \"device\")'\n"
@@ -164,6 +167,41 @@ static void add_devices(struct text *out, const struct device_ops *ops, bool jso
     }
 }
 
+/* ---- what a rank would take ---- */
+
+static void add_choice(struct text *out, bool device_memory, bool json)
+{
+    const char *memory = device_memory ? "device" : "auto";
+    struct wire_preview choice;
+
+    wire_preview(device_memory, &choice);
+    if (json) {
+        text_add(out, "{\"kind\":\"choice\",\"memory\":\"%s\"", memory);
+        if (choice.status == STATUS_OK) {
+            add_json_string(out, "transport", choice.transport);
+            add_json_string(out, "tensors", choice.memory);
+        }
+        if (choice.device[0])
+            add_json_string(out, "device", choice.device);
+        add_json_string(out, choice.status == STATUS_OK ? "why" : "missing", choice.why);
+        text_add(out, "}\n");
+        return;
+    }
+    text_add(out, "  memory %-9s", memory);
+    if (choice.status == STATUS_OK)
+        text_add(out, "%s%s%s, tensors in %s: ", choice.transport, choice.device[0] ? " on " : "", choice.device,
+                 choice.memory);
+    text_add(out, "%s\n", choice.why);
+}
+
+static void add_choices(struct text *out, bool json)
+{
+    if (!json)
+        text_add(out, "one rank here, with transport auto\n");
+    add_choice(out, false, json);
+    add_choice(out, true, json);
+}
+
 int version_command(int argc, char **argv)
 {
     static const struct argp argp = {version_table, parse_version, NULL, version_doc, NULL, NULL, NULL};
@@ -182,8 +220,11 @@ int version_command(int argc, char **argv)
     text_add(&out, json ? "{\"kind\":\"version\",\"version\":\"%s\"}\n" : "ferry %s\n", FERRY_VERSION);
     (void)add_plugin(&out, "mpi", json, &err);
     cuda = add_plugin(&out, "cuda", json, &err);
+    if (!cuda) /* the devices alone */
+        cuda = add_plugin(&out, "cuda-staged", json, &err);
     if (cuda && cuda->devices)
         add_devices(&out, cuda->devices, json);
+    add_choices(&out, json);
     st = output_write(&out, &err);
     if (st != STATUS_OK)
         log_error("%s: %s", status_name(st), err.text);

@@ -51,6 +51,26 @@ static void check_unbuilt(const struct plan *plan)
                           plan_transport_name(plan));
 }
 
+/* Memory that no transport which is asked for could use. */
+static void check_memory(const struct topology *topology)
+{
+    enum topology_memory memory = (enum topology_memory)topology->communication.memory.value;
+
+    if (memory == TOPOLOGY_MEMORY_HOST && topology->communication.transport.value == TOPOLOGY_NCCL)
+        topology_error_at(topology, topology->communication.memory.at,
+                          "communication.memory: nccl moves tensors in device memory; use device or auto, or transport "
+                          "mpi");
+    if (memory == TOPOLOGY_MEMORY_DEVICE && topology->communication.transport.value == TOPOLOGY_LOOPBACK)
+        topology_error_at(topology, topology->communication.memory.at,
+                          "communication.memory: loopback has no devices; use host or auto");
+    if (memory == TOPOLOGY_MEMORY_HOST && topology->communication.transport.value == TOPOLOGY_TRANSPORT_AUTO &&
+        topology->communication.reduction.value == TOPOLOGY_REDUCTION_NATIVE)
+        topology_error_at(
+            topology, topology->communication.reduction.at,
+            "communication.reduction: native sums are nccl's, which communication.memory: host rules out; "
+            "use ordered");
+}
+
 static void check_workload(struct plan *plan)
 {
     const struct topology *topology = plan->topology;
@@ -69,6 +89,38 @@ static void check_workload(struct plan *plan)
     if (generate->prompts.count && generate->prompts.count < (size_t)lines)
         text_add(&plan->verdict, "%zu prompt%s for %d data lines: %zu of them stay idle\n", generate->prompts.count,
                  generate->prompts.count == 1 ? "" : "s", lines, (size_t)lines - generate->prompts.count);
+}
+
+/* What a run finds out of the transport. */
+static void note_auto(struct plan *plan)
+{
+    const struct topology *topology = plan->topology;
+
+    if (topology->communication.memory.value == TOPOLOGY_MEMORY_HOST) {
+        text_add(&plan->verdict, "transport auto takes mpi: communication.memory: host\n");
+        return;
+    }
+    text_add(&plan->verdict,
+             "not checked: which transport auto takes: nccl where every rank finds a GPU of its own and the CUDA "
+             "plugin, else mpi%s%s\n",
+             topology->communication.memory.value == TOPOLOGY_MEMORY_DEVICE
+                 ? " through pinned memory, for which every rank needs a GPU, too"
+                 : "",
+             topology->communication.reduction.value == TOPOLOGY_REDUCTION_NATIVE
+                 ? ", which is refused for want of a native sum"
+                 : "");
+}
+
+/* What of GPUs the job needs, or may use. */
+static const char *gpu_words(const struct topology *topology)
+{
+    enum topology_memory memory = (enum topology_memory)topology->communication.memory.value;
+
+    if (memory == TOPOLOGY_MEMORY_HOST || topology->communication.transport.value == TOPOLOGY_LOOPBACK)
+        return "";
+    if (topology->communication.transport.value == TOPOLOGY_MPI)
+        return memory == TOPOLOGY_MEMORY_DEVICE ? "GPUs, CUDA, " : "";
+    return "GPUs, CUDA, NCCL, ";
 }
 
 /* What nobody can know here. */
@@ -97,17 +149,8 @@ static void note_unchecked(struct plan *plan, const struct checkpoint *checkpoin
     if (topology->communication.transport.value == TOPOLOGY_LOOPBACK)
         text_add(&plan->verdict, "transport loopback is for tests: all ranks are threads of one process\n");
     if (topology->communication.transport.value == TOPOLOGY_TRANSPORT_AUTO)
-        text_add(&plan->verdict,
-                 "not checked: which transport auto takes: nccl where every rank finds a GPU of its own and the CUDA "
-                 "plugin, else mpi%s\n",
-                 topology->communication.reduction.value == TOPOLOGY_REDUCTION_NATIVE
-                     ? ", which is refused for want of a native sum"
-                     : "");
-    text_add(&plan->verdict, "not checked: the machines: hosts, memory, MPI, %sinterfaces, %s\n",
-             topology->communication.transport.value == TOPOLOGY_NCCL ||
-                     topology->communication.transport.value == TOPOLOGY_TRANSPORT_AUTO
-                 ? "GPUs, CUDA, NCCL, "
-                 : "",
+        note_auto(plan);
+    text_add(&plan->verdict, "not checked: the machines: hosts, memory, MPI, %sinterfaces, %s\n", gpu_words(topology),
              topology->launch.require_env.count ? "the environment that is required" : "the environment");
 }
 
@@ -119,6 +162,7 @@ static enum status build(struct plan *plan, const struct checkpoint *checkpoint,
     if (st != STATUS_OK)
         return st;
     check_unbuilt(plan);
+    check_memory(plan->topology);
     check_workload(plan);
     plan_check_groups(plan);
     plan_check_routes(plan);

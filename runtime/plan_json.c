@@ -87,6 +87,7 @@ static void add_plan(const struct plan *plan, struct text *out)
              plan->mesh.size[AXIS_PIPELINE], plan->mesh.size[AXIS_TENSOR], plan->mesh.size[AXIS_EXPERT]);
     add_string(out, "transport", plan_transport_name(plan));
     add_string(out, "reduction", plan_reduction_name(plan));
+    add_string(out, "memory", plan_memory_words(plan));
     add_string(out, "verdict", "sound");
     add_verdict(plan, out);
     add_model(plan, out);

@@ -95,6 +95,8 @@ enum status plan_places(struct plan *plan, struct error *err);
 /* "mpi", "full": the words of the file. */
 const char *plan_transport_name(const struct plan *plan);
 const char *plan_reduction_name(const struct plan *plan);
+/* Where tensors lie while they travel, as far as the topology alone tells. */
+const char *plan_memory_words(const struct plan *plan);
 /* "node1", "node 3"; "" when the file does not say. */
 void plan_add_node(struct text *out, const struct plan *plan, int rank);
 

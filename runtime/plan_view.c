@@ -36,6 +36,7 @@ static void add_communication(const struct plan *plan, struct text *out)
              integrity_words[topology->communication.integrity.value],
              (double)topology->communication.timeout_ns.value / 1e9,
              timeout_words[topology->communication.on_timeout.value]);
+    text_add(out, "tensors    in %s\n", plan_memory_words(plan));
 }
 
 static void add_model(const struct plan *plan, struct text *out)
@@ -423,7 +424,7 @@ void plan_rank_tree(const struct plan *plan, int number, struct text *out)
         text_add(out, ", on ");
         plan_add_node(out, plan, number);
     }
-    text_add(out, "\n");
+    text_add(out, "\ntransport  %s, tensors in %s\n", plan_transport_name(plan), plan_memory_words(plan));
     if (plan->store->ledger) {
         add_share(out, "layers", rank.layers);
         add_share(out, "heads", rank.heads);

@@ -53,6 +53,25 @@ const char *plan_transport_name(const struct plan *plan)
     return words[plan->topology->communication.transport.value];
 }
 
+const char *plan_memory_words(const struct plan *plan)
+{
+    enum topology_transport transport = (enum topology_transport)plan->topology->communication.transport.value;
+
+    switch ((enum topology_memory)plan->topology->communication.memory.value) {
+    case TOPOLOGY_MEMORY_HOST:
+        return "host memory";
+    case TOPOLOGY_MEMORY_DEVICE:
+        return transport == TOPOLOGY_NCCL  ? "device memory"
+               : transport == TOPOLOGY_MPI ? "device memory, staged through pinned host memory"
+                                           : "device memory, staged through pinned host memory where mpi moves them";
+    case TOPOLOGY_MEMORY_AUTO:
+        break;
+    }
+    return transport == TOPOLOGY_NCCL             ? "device memory"
+           : transport == TOPOLOGY_TRANSPORT_AUTO ? "device memory where nccl moves them, else host memory"
+                                                  : "host memory";
+}
+
 const char *plan_reduction_name(const struct plan *plan)
 {
     static const char *const words[] = {"auto", "ordered", "native"};

@@ -39,65 +39,89 @@ enum status wire_start(struct wire *wire, const struct transport_options *option
 
 static enum device_wish wish_of(const struct topology *topology)
 {
+    bool device;
+
     if (!topology)
         return DEVICE_UNDECIDED;
+    device = topology->communication.memory.value == TOPOLOGY_MEMORY_DEVICE;
+    if (topology->communication.memory.value == TOPOLOGY_MEMORY_HOST)
+        return DEVICE_UNWANTED;
     switch (topology->communication.transport.value) {
     case TOPOLOGY_NCCL:
         return DEVICE_WANTED;
     case TOPOLOGY_TRANSPORT_AUTO:
-        return DEVICE_WELCOME;
+        return device ? DEVICE_MEMORY_WANTED : DEVICE_WELCOME;
     default:
-        return DEVICE_UNWANTED;
+        return device ? DEVICE_STAGING_WANTED : DEVICE_UNWANTED;
     }
 }
 
-/* Everything that is needed of the plugin; lacking is what ops NULL means. */
-static void open_plugin(const struct plugin **ret, char *path, size_t path_bytes, struct error *why)
-{
-    const struct plugin *plugin = NULL;
+/* The plugin for GPUs; lacking: what it, or its NCCL, has not. */
+struct gpu_plugin {
+    const struct plugin *plugin; /* NULL: none */
+    char path[PATH_MAX];
+    struct error lacking;
+};
 
-    if (plugin_open("cuda", &plugin, path, path_bytes, why) != STATUS_OK)
+/* Without NCCL's library the devices alone: tensors may still lie there. */
+static void open_plugin(struct gpu_plugin *gpu)
+{
+    struct error problem = {0};
+
+    if (plugin_open("cuda", &gpu->plugin, gpu->path, sizeof gpu->path, &gpu->lacking) == STATUS_OK)
         return;
-    if (!plugin->transport || !plugin->devices) {
-        (void)error_set(why, STATUS_ENVIRONMENT, "%.400s was built without NCCL: rebuild it where NCCL is", path);
-        return;
-    }
-    *ret = plugin;
+    if (plugin_open("cuda-staged", &gpu->plugin, gpu->path, sizeof gpu->path, &problem) != STATUS_OK)
+        gpu->plugin = NULL;
+}
+
+static enum status read_offer(const struct gpu_plugin *gpu, enum device_wish wish, struct device_offer *ret,
+                              struct error *err)
+{
+    return device_offer_read(gpu->plugin ? gpu->plugin->devices : NULL, gpu->lacking.text[0] ? gpu->lacking.text : NULL,
+                             wish, NULL, ret, err);
 }
 
 /* What this rank finds, and what all of them make of it. */
-static enum status meet(struct wire *wire, enum device_wish wish, const struct plugin *plugin, const char *lacking,
-                        uint64_t deadline_ns, struct device_verdict *ret, struct error *err)
+static enum status meet(struct wire *wire, enum device_wish wish, const struct gpu_plugin *gpu, uint64_t deadline_ns,
+                        struct device_verdict *ret, struct error *err)
 {
     struct device_offer offer;
     struct error problem = {0};
-    enum status st = device_offer_read(plugin ? plugin->devices : NULL, lacking, wish, NULL, &offer, &problem);
+    enum status st = read_offer(gpu, wish, &offer, &problem);
 
     complain(wire, st, &problem);
     return device_meet(wire->ops, wire->transport, &offer, deadline_ns, ret, err);
 }
 
-/* NCCL over the transport so far, which it takes. */
-static enum status open_nccl(struct wire *wire, const struct plugin *plugin, const struct transport_options *options,
-                             int index, struct error *err)
+static enum status open_device(struct wire *wire, const struct plugin *plugin, int index, struct error *err)
 {
-    struct transport_options nccl = *options;
-    struct transport *transport = NULL;
     enum status st = plugin->devices->open(index, &wire->device, err);
 
-    if (st != STATUS_OK)
-        return st;
-    wire->devices = plugin->devices;
+    if (st == STATUS_OK)
+        wire->devices = plugin->devices;
+    return st;
+}
+
+/* NCCL over the transport so far, which it takes. */
+static enum status open_nccl(struct wire *wire, const struct gpu_plugin *gpu, const struct transport_options *options,
+                             struct error *err)
+{
+    const struct transport_ops *ops = gpu->plugin->transport;
+    struct transport_options nccl = *options;
+    struct transport *transport = NULL;
+    enum status st;
+
     nccl.carrier_ops = wire->ops;
     nccl.carrier = wire->transport;
     nccl.memory = wire->device->memory;
-    st = plugin->transport->open(&nccl, &transport, err);
+    st = ops->open(&nccl, &transport, err);
     if (st != STATUS_OK) {
         wire_end(wire);
         return st;
     }
-    wire->ops = plugin->transport;
+    wire->ops = ops;
     wire->transport = transport;
+    (void)snprintf(wire->plugin, sizeof wire->plugin, "%s", gpu->path);
     describe(wire);
     return STATUS_OK;
 }
@@ -107,7 +131,7 @@ static void check_sums(struct wire *wire, const struct topology *topology, const
 {
     struct error problem = {0};
 
-    if (topology->communication.reduction.value != TOPOLOGY_REDUCTION_NATIVE)
+    if (topology->communication.reduction.value != TOPOLOGY_REDUCTION_NATIVE || !verdict->text[0])
         return;
     complain(wire,
              error_set(&problem, STATUS_ENVIRONMENT,
@@ -116,45 +140,89 @@ static void check_sums(struct wire *wire, const struct topology *topology, const
              &problem);
 }
 
-static void follow(struct wire *wire, const struct topology *topology, const struct plugin *plugin, const char *path,
-                   const struct transport_options *options, const struct device_verdict *verdict)
+/* What the verdict says, as far as this rank can. */
+static enum status follow(struct wire *wire, const struct gpu_plugin *gpu, const struct transport_options *options,
+                          const struct device_verdict *verdict, struct error *err)
 {
-    struct error problem = {0};
+    bool native = verdict->decision == DEVICES_NATIVE;
+    enum status st;
 
-    (void)snprintf(wire->why, sizeof wire->why, "%s", verdict->text[0] ? verdict->text : "asked for");
-    if (verdict->status != STATUS_OK)
-        complain(wire, error_set(&problem, verdict->status, "%s", verdict->text), &problem);
-    if (wire->problem != STATUS_OK || !topology)
-        return;
-    if (verdict->decision != DEVICES_NATIVE) {
-        check_sums(wire, topology, verdict);
-        return;
-    }
-    if (!plugin) {
-        complain(wire, error_set(&problem, STATUS_CORRUPT, "rank 0 chose nccl for a rank that has none"), &problem);
-        return;
-    }
-    complain(wire, open_nccl(wire, plugin, options, verdict->index, &problem), &problem);
-    if (wire->problem == STATUS_OK)
-        (void)snprintf(wire->plugin, sizeof wire->plugin, "%s", path);
+    if (verdict->decision == DEVICES_UNUSED)
+        return STATUS_OK;
+    if (!gpu->plugin || (native && !gpu->plugin->transport))
+        return error_set(err, STATUS_CORRUPT, "rank 0 chose %s for a rank that has none", native ? "nccl" : "a GPU");
+    st = open_device(wire, gpu->plugin, verdict->index, err);
+    return st == STATUS_OK && native ? open_nccl(wire, gpu, options, err) : st;
+}
+
+/* Why mpi, where devices are no question. */
+static const char *unasked(const struct topology *topology)
+{
+    return topology && topology->communication.transport.value == TOPOLOGY_TRANSPORT_AUTO
+               ? "transport auto takes mpi: communication.memory: host"
+               : "asked for";
 }
 
 enum status wire_choose(struct wire *wire, const struct topology *topology, const struct transport_options *options,
                         struct error *err)
 {
     const enum device_wish wish = wish_of(topology);
-    const struct plugin *plugin = NULL;
+    struct gpu_plugin gpu = {0};
     struct device_verdict verdict = {.index = -1};
-    struct error lacking = {0};
-    char path[PATH_MAX] = "";
+    struct error problem = {0};
     enum status st;
 
-    if (wish == DEVICE_WANTED || wish == DEVICE_WELCOME)
-        open_plugin(&plugin, path, sizeof path, &lacking);
-    st = meet(wire, wish, plugin, lacking.text, clock_ns() + options->startup_timeout_ns, &verdict, err);
-    if (st == STATUS_OK)
-        follow(wire, topology, plugin, path, options, &verdict);
-    return st;
+    if (wish != DEVICE_UNWANTED && wish != DEVICE_UNDECIDED)
+        open_plugin(&gpu);
+    st = meet(wire, wish, &gpu, clock_ns() + options->startup_timeout_ns, &verdict, err);
+    if (st != STATUS_OK)
+        return st;
+    (void)snprintf(wire->why, sizeof wire->why, "%s", verdict.text[0] ? verdict.text : unasked(topology));
+    if (verdict.status != STATUS_OK)
+        complain(wire, error_set(&problem, verdict.status, "%s", verdict.text), &problem);
+    if (wire->problem != STATUS_OK || !topology)
+        return STATUS_OK;
+    if (verdict.decision != DEVICES_NATIVE)
+        check_sums(wire, topology, &verdict);
+    if (wire->problem == STATUS_OK)
+        complain(wire, follow(wire, &gpu, options, &verdict, &problem), &problem);
+    return STATUS_OK;
+}
+
+static const char *memory_words(enum device_decision decision)
+{
+    static const char *const words[] = {
+        [DEVICES_UNUSED] = "host memory",
+        [DEVICES_STAGED] = "device memory, staged through pinned host memory",
+        [DEVICES_NATIVE] = "device memory",
+    };
+
+    return words[decision];
+}
+
+const char *wire_memory(const struct wire *wire)
+{
+    return memory_words(!wire->device ? DEVICES_UNUSED : wire->ops->device ? DEVICES_NATIVE : DEVICES_STAGED);
+}
+
+void wire_preview(bool device_memory, struct wire_preview *ret)
+{
+    const enum device_wish wish = device_memory ? DEVICE_MEMORY_WANTED : DEVICE_WELCOME;
+    struct gpu_plugin gpu = {0};
+    struct device_offer offer;
+    struct device_verdict verdict;
+    struct error err = {0};
+    int index = -1;
+
+    open_plugin(&gpu);
+    if (read_offer(&gpu, wish, &offer, &err) != STATUS_OK)
+        offer.count = 0;
+    device_decide(&offer, 1, &index, &verdict);
+    *ret = (struct wire_preview){.status = verdict.status, .memory = memory_words(verdict.decision)};
+    ret->transport = verdict.decision == DEVICES_NATIVE ? gpu.plugin->transport->name : "mpi";
+    (void)snprintf(ret->why, sizeof ret->why, "%s", verdict.text);
+    if (index >= 0)
+        (void)snprintf(ret->device, sizeof ret->device, "%.8s:%d", gpu.plugin->devices->name, index);
 }
 
 void wire_session(const struct wire *wire, struct session_options *ret)

@@ -1,4 +1,5 @@
-/* The transport of a run: MPI first, and NCCL over it where the topology wants it and every rank can.
+/* The transport of a run: MPI first, and NCCL over it where the topology wants it and every rank can.  Where tensors
+ * are to lie in devices' memory and NCCL cannot be used, MPI moves them through pinned memory of the host.
  *
  * MPI is opened whatever the topology says, and carries the choice: no rank opens NCCL before all have agreed to, so
  * that a rank without a GPU strands nobody.  What this rank lacks is a problem for the consensus, not a failure. */
@@ -6,6 +7,7 @@
 #define RUNTIME_WIRE_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -37,6 +39,22 @@ enum status wire_start(struct wire *wire, const struct transport_options *option
  * STATUS_NOMEM, the transport's. */
 enum status wire_choose(struct wire *wire, const struct topology *topology, const struct transport_options *options,
                         struct error *err);
+
+/* What one rank by itself would take here. */
+struct wire_preview {
+    enum status status; /* STATUS_ENVIRONMENT: why says what is missing */
+    const char *transport;
+    const char *memory; /* as wire_memory */
+    char device[24];    /* "cuda:0"; "": none */
+    char why[2048];
+};
+
+/* With transport: auto, and memory: device or auto.  Local: opens the plugins for GPUs, but neither MPI nor a device.
+ */
+void wire_preview(bool device_memory, struct wire_preview *ret);
+
+/* Where tensors lie, in words: "host memory", "device memory", "device memory, staged through pinned host memory". */
+const char *wire_memory(const struct wire *wire);
 
 /* Tell a session of the device's memories. */
 void wire_session(const struct wire *wire, struct session_options *ret);

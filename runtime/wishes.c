@@ -32,6 +32,10 @@ enum status wishes_check_program(const struct topology *t, struct error *err)
             err, STATUS_UNSUPPORTED,
             "communication.transport: nccl moves tensors in device memory, a program's lie in host memory; "
             "mpi moves them");
+    if (t->communication.memory.value == TOPOLOGY_MEMORY_DEVICE)
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "communication.memory: device: a program's tensors lie in host memory; set it to host or auto");
     if (t->communication.reduction.value == TOPOLOGY_REDUCTION_NATIVE)
         return error_set(err, STATUS_UNSUPPORTED,
                          "communication.reduction: native sums are nccl's, a program's groups run over mpi: set it to "

@@ -44,6 +44,7 @@ WORDS(on_timeouts, "abort", "quarantine");
 WORDS(check_levels, "off", "light", "full");
 WORDS(integrities, "header", "payload");
 WORDS(reductions, "auto", "ordered", "native");
+WORDS(memories, "auto", "host", "device");
 WORDS(binds, "auto", "none", "core", "numa", "gpu");
 WORDS(backends, "auto", "cpu", "cuda");
 WORDS(simds, "auto", "plain", "avx2", "avx512");
@@ -174,6 +175,12 @@ static const struct key communication_keys[] = {
      "`ordered` adds in the order of docs/numerics.md, the same bits on every transport; `native` as the transport's "
      "library does, which mpi has not; `auto` is native on nccl only.",
      0, 0, "auto", &reductions},
+    {"memory", KEY_WORD, AT(topology, communication.memory),
+     "Where tensors lie while they travel. `device`: in a GPU's memory on every rank, and over mpi through pinned "
+     "memory "
+     "of the host (ranks may share a GPU); `host`: never there, which rules nccl out; `auto`: there when nccl moves "
+     "them.",
+     0, 0, "auto", &memories, .also = "buffers"},
     {"interface", KEY_TEXT, AT(topology, communication.interface),
      "Network interface between hosts. Absent: MPI's choice.", .style = STYLE_ROLE},
 };
@@ -232,8 +239,8 @@ static const struct key_section slurm_section = {
 static const struct key launch_keys[] = {
     {"hosts", KEY_ITEMS, AT(topology, launch.hosts), "Where to run, in order. Absent: this host, or the allocation.", 1,
      .section = &host_section, .max_items = 65536},
-    {"env", KEY_PAIRS, AT(topology, launch.env), "Variables for every rank; values reach it byte by byte, line breaks are refused.",
-     .style = STYLE_VARIABLE},
+    {"env", KEY_PAIRS, AT(topology, launch.env),
+     "Variables for every rank; values reach it byte by byte, line breaks are refused.", .style = STYLE_VARIABLE},
     {"require_env", KEY_TEXTS, AT(topology, launch.require_env), "Variables without which nothing is started.",
      .style = STYLE_VARIABLE},
     {"program", KEY_TEXTS, AT(topology, launch.program),

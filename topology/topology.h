@@ -36,6 +36,7 @@ enum topology_on_timeout { TOPOLOGY_ABORT, TOPOLOGY_QUARANTINE };
 enum topology_checks { TOPOLOGY_CHECKS_OFF, TOPOLOGY_CHECKS_LIGHT, TOPOLOGY_CHECKS_FULL };
 enum topology_integrity { TOPOLOGY_INTEGRITY_HEADER, TOPOLOGY_INTEGRITY_PAYLOAD };
 enum topology_reduction { TOPOLOGY_REDUCTION_AUTO, TOPOLOGY_REDUCTION_ORDERED, TOPOLOGY_REDUCTION_NATIVE };
+enum topology_memory { TOPOLOGY_MEMORY_AUTO, TOPOLOGY_MEMORY_HOST, TOPOLOGY_MEMORY_DEVICE };
 enum topology_bind {
     TOPOLOGY_BIND_AUTO,
     TOPOLOGY_BIND_NONE,
@@ -313,6 +314,7 @@ struct topology {
         struct topology_word checks;
         struct topology_word integrity;
         struct topology_word reduction;
+        struct topology_word memory;
         struct topology_string interface;
         struct topology_position at;
     } communication;

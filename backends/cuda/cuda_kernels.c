@@ -1,5 +1,8 @@
 /* Loads the image that nvcc made and starts its kernels.  The image is plain data to this plugin, so that nothing here
- * needs C++ or nvcc's host code.  cudaLaunchKernel takes the handle of a kernel in place of a function's address. */
+ * needs C++ or nvcc's host code.  cudaLaunchKernel takes the handle of a kernel in place of a function's address.
+ *
+ * CUDA loads a kernel when it is used first, which may wait for all work of the device, and some of that may wait for
+ * another rank.  Asking for its attributes loads it: that is done while nothing runs yet. */
 #include <stdint.h>
 
 #include "backends/cuda/cuda_private.h"
@@ -9,17 +12,25 @@ enum { THREADS = 256 };
 #define KERNEL_NAME(name) [KERNEL_##name] = "ferry_" #name,
 static const char *const kernel_names[KERNEL_COUNT] = {KERNELS(KERNEL_NAME)};
 
+static enum status find_kernel(struct cuda_device *device, int kernel, struct error *err)
+{
+    struct cudaFuncAttributes attributes;
+    enum status st = cuda_status(cudaLibraryGetKernel(&device->kernels[kernel], device->library, kernel_names[kernel]),
+                                 "cudaLibraryGetKernel", err);
+
+    if (st == STATUS_OK)
+        st = cuda_status(cudaFuncGetAttributes(&attributes, (const void *)device->kernels[kernel]),
+                         "cudaFuncGetAttributes", err);
+    return st == STATUS_OK ? st : error_wrap(err, st, "%s", kernel_names[kernel]);
+}
+
 enum status cuda_kernels_load(struct cuda_device *device, struct error *err)
 {
     enum status st = cuda_status(cudaLibraryLoadData(&device->library, cuda_kernel_image, NULL, NULL, 0, NULL, NULL, 0),
                                  "cudaLibraryLoadData", err);
 
-    for (int i = 0; st == STATUS_OK && i < KERNEL_COUNT; i++) {
-        st = cuda_status(cudaLibraryGetKernel(&device->kernels[i], device->library, kernel_names[i]),
-                         "cudaLibraryGetKernel", err);
-        if (st != STATUS_OK)
-            st = error_wrap(err, st, "%s", kernel_names[i]);
-    }
+    for (int i = 0; st == STATUS_OK && i < KERNEL_COUNT; i++)
+        st = find_kernel(device, i, err);
     return st;
 }
 

@@ -368,6 +368,20 @@ static enum status queue_reached(struct memory *memory, struct memory_mark *mark
     return error_wrap(err, STATUS_LOST, "%s: the device failed", queue_name(memory));
 }
 
+/* The stream waits for what the event stood for when this was called: it may be recorded again. */
+static enum status queue_follow(struct memory *memory, const struct memory_mark *mark, struct error *err)
+{
+    struct cuda_memory *self = self_of(memory);
+    struct cuda_entry entry;
+    enum status st = cuda_enter(self->device, &entry, err);
+
+    if (st != STATUS_OK)
+        return st;
+    st = cuda_status(cudaStreamWaitEvent(self->stream, mark->event, cudaEventWaitDefault), "cudaStreamWaitEvent", err);
+    cuda_leave(self->device, &entry);
+    return st == STATUS_OK ? st : error_wrap(err, st, "%s", self->name);
+}
+
 static const struct memory_ops cuda_memory_ops = {.name = queue_name,
                                                   .allocate = queue_allocate,
                                                   .release = queue_release,
@@ -378,6 +392,7 @@ static const struct memory_ops cuda_memory_ops = {.name = queue_name,
                                                   .mark = queue_mark,
                                                   .reached = queue_reached,
                                                   .forget = queue_forget,
+                                                  .follow = queue_follow,
                                                   .space = queue_space,
                                                   .holds = queue_holds};
 

@@ -99,6 +99,10 @@ enum status cuda_bounce(struct cuda_memory *memory, const struct bounce_copy *co
 
 void cuda_pinned_init(struct cuda_device *device);
 
+/* Versions of CUDA's runtime and driver, as struct plugin asks for them. */
+struct plugin_library;
+int cuda_libraries(struct plugin_library *list);
+
 extern const struct device_ops cuda_device_ops;
 
 #endif

@@ -58,7 +58,11 @@ def tree(folder):
     result = plan(folder, mesh={'data': 16, 'tensor': 2}, generate=generate_keys(os.path.join(MODELS, 'llama')))
     tally.check(len(result.out.splitlines()) < 40, 'equal ranks collapse', result.out)
     result = plan(folder, '--rank', '3', mesh={'pipeline': 2, 'tensor': 2})
-    expect('one rank', result, 0, ['rank       3 of 4, pipeline 1, tensor 1', 'tensor/1: member 1 of 2', 'forward/1-3'])
+    expect('one rank', result, 0, ['rank       3 of 4, pipeline 1, tensor 1', 'tensor/1: member 1 of 2', 'forward/1-3',
+                                    'transport  auto, tensors in device memory where nccl moves them, else host memory'])
+    result = plan(folder, '--rank', '1', mesh={'pipeline': 2}, communication={'transport': 'mpi', 'memory': 'device'})
+    expect('a rank whose tensors are staged', result, 0,
+           ['transport  mpi, tensors in device memory, staged through pinned host memory'])
     result = plan(folder, '--rank', '4', mesh={'pipeline': 2, 'tensor': 2})
     expect('a rank outside the world', result, 2, err=['0 to 3'])
     result = plan(folder, mesh={'pipeline': 2}, launch={'program': ['./my solver', '--fast']})

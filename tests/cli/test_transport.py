@@ -67,6 +67,10 @@ def without():
     expecting.failure(tally, "native sums are refused where auto comes to mpi", result, "environment",
                       r"communication\.reduction: native: mpi offers no native sum, and transport auto takes mpi: not "
                       r"every rank has a GPU.*set it to ordered", within=20)
+    result = run(two, {"transport": "mpi", "memory": "device"}, env=BARE)
+    expecting.failure(tally, "device memory without a GPU says what is missing", result, "environment",
+                      r"communication\.memory: device: not every rank has a GPU: ranks 0, 1 on \S+: .*(ferry-cuda|driver|"
+                      r"device)", within=20)
     result = run(two, {"transport": "mpi", "reduction": "native"}, env=BARE)
     expecting.failure(tally, "native sums are refused on mpi by name", result, "topology",
                       r"communication\.reduction: mpi offers no native sum", within=20)
@@ -109,6 +113,38 @@ def collisions():
                               result.err), "and names them", result.summary())
 
 
+def staged():
+    """Tensors in device memory where NCCL cannot be used: through pinned memory, and every place says so."""
+    two = {"pipeline": 2}
+    memory = "device memory, staged through pinned host memory"
+    shared = dict(DEVICES, FERRY_STANDIN_DEVICES="1")
+    result = run(two, {"memory": "device"}, ["--json"], env=shared, command="check")
+    if expecting.success(tally, "check of device memory on one GPU", result):
+        head = [o for o in result.objects() if o["kind"] == "check"][0]
+        devices = [o for o in result.objects() if o["kind"] == "device"]
+        tally.check(head["transport"] == "mpi" and head["memory"] == memory and
+                    re.search("transport auto takes mpi, and tensors in device memory go through pinned memory of the host: "
+                              r"NCCL refuses two ranks on one GPU: GPU \S+ on \S+: ranks 0, 1$", head["chosen"]) and
+                    [d["rank"] for d in devices] == [0, 1] and len({d["pci"] for d in devices}) == 1,
+                    "says which memory, and why", (head, devices))
+    os.makedirs(os.path.join(folder, "broken"), exist_ok=True)
+    with open(os.path.join(folder, "broken", "libnccl.so.2"), "w", encoding="utf-8") as broken:
+        broken.write("no library")
+    broken = {"LD_LIBRARY_PATH": os.pathsep.join([os.path.join(folder, "broken"), STANDIN] + OWN)}
+    result = run(two, {"memory": "device"}, env=broken)
+    if expecting.success(tally, "device memory without NCCL's library", result):
+        tally.check(re.search(r"transport mpi: transport auto takes mpi, and .*: NCCL is missing on rank 0 \(\S+\): .*"
+                              r"libnccl\.so\.2", result.err) and memory in result.err, "says what is missing",
+                    result.summary())
+    result = run(two, {"transport": "nccl"}, env=broken)
+    expecting.failure(tally, "nccl without NCCL's library", result, "environment",
+                      r"transport nccl: NCCL is missing on rank 0 .*libnccl\.so\.2", within=20)
+    result = run(two, {"memory": "host"}, env=DEVICES)
+    if expecting.success(tally, "host memory on a machine with GPUs", result):
+        tally.check("transport mpi: transport auto takes mpi: communication.memory: host" in result.err,
+                    "takes mpi", result.summary())
+
+
 def uneven():
     two = {"pipeline": 2}
     envs = [{}, {"CUDA_VISIBLE_DEVICES": "-1"}]
@@ -139,6 +175,7 @@ def choice():
         return
     chosen()
     collisions()
+    staged()
     uneven()
     hanging()
 
@@ -151,6 +188,9 @@ def digests(mesh, communication, env=None):
     return [(o["logits_digest"], o["text"]) for o in result.objects()] if result.code == 0 else None, result
 
 
+STAGED = ({"memory": "device"}, {"transport": "mpi", "memory": "device", "integrity": "payload"})
+
+
 def tokens():
     if not STANDIN:
         tally.skip("tokens over nccl", "CUDA was not found at build time")
@@ -160,6 +200,9 @@ def tokens():
         tally.check(expected and len(expected) == len(PROMPTS), "%s over mpi" % mesh, result.summary())
         got, result = digests(mesh, {"transport": "nccl", "reduction": "ordered"}, DEVICES)
         tally.check(got == expected, "%s over nccl: the same tokens and logits" % mesh, result.summary())
+        for keys in STAGED if len(mesh) == 1 and "data" not in mesh else ():
+            got, result = digests(mesh, keys, dict(DEVICES, FERRY_STANDIN_DEVICES="1"))
+            tally.check(got == expected, "%s on one GPU, %s: the same tokens and logits" % (mesh, keys), result.summary())
     natively()
 
 
@@ -202,6 +245,20 @@ FAULTS = [
 ]
 
 
+def staged_faults():
+    """Device memory whose buffers MPI does not give back after a failure: the job ends all the same."""
+    env = dict(DEVICES, FERRY_STANDIN_DEVICES="1")
+    for name, fault, code, words in (
+            ("staged: a flipped byte of a header", "rank=0,op=6,kind=flip:8", "mismatch",
+             r"\(rank 0 to rank 1\), .*expected .*, got "),
+            ("staged: a rank that dies", "rank=1,op=9,kind=kill", "lost", r"rank 1 on \S+ died: killed by SIGKILL")):
+        result = run({"tensor": 2}, {"memory": "device", "timeout": "4s"}, ["--quiet", "--fault", fault], env=env)
+        expecting.failure(tally, name, result, code, words, within=25)
+    result = run({"pipeline": 2}, {"memory": "device", "timeout": "4s"}, ["--quiet"],
+                 env=dict(env, FERRY_STANDIN_FAULT="rank=1,op=9,kind=lost"))
+    expecting.failure(tally, "staged: a device that falls off the bus", result, "lost", r"rank 1: cuda\w+: ", within=20)
+
+
 def faults():
     if not STANDIN:
         tally.skip("faults over nccl", "CUDA was not found at build time")
@@ -214,6 +271,7 @@ def faults():
                  env=dict(DEVICES, FERRY_STANDIN_FAULT="rank=0,op=1,kind=flip:700"))
     expecting.failure(tally, "a flipped byte of a payload, with checksums", result, ["mismatch"],
                       r"route forward/0-1 .*tensor hidden.*checksum", within=20)
+    staged_faults()
     expected = run({"pipeline": 2}, {"transport": "mpi"}, ["--quiet"], env=BARE)
     result = run({"pipeline": 2}, keys, ["--quiet"],
                  env=dict(DEVICES, FERRY_STANDIN_FAULT="rank=0,op=3,kind=delay:1500"))

@@ -50,7 +50,8 @@ def versions():
 
 def plugins():
     said = {plugin["name"]: plugin for plugin in of_kind(ferry("version", "--json"), "plugin")}
-    tally.check(sorted(said) == ["cuda", "mpi"], "both plugins are told of")
+    tally.check(sorted(set(said) - {"cuda-staged"}) == ["cuda", "mpi"] and
+                ("cuda-staged" in said) == ("missing" in said["cuda"]), "the plugins are told of", said)
     for name in ("mpi", "cuda"):
         built = os.path.exists(os.path.join(os.path.dirname(running.FERRY), f"ferry-{name}.so"))
         tally.check(("path" in said[name]) == built and ("missing" in said[name]) != built,
@@ -97,6 +98,27 @@ def devices():
            ["cuda:3\n", said[0]["pci"], said[2]["uuid"], "1.1 GB"])
     shown = of_kind(ferry("version", "--json", LD_LIBRARY_PATH=STANDIN, CUDA_VISIBLE_DEVICES="2"), "device")
     tally.check([device["pci"] for device in shown] == [said[2]["pci"]], "only those that are visible")
+    choices = {choice["memory"]: choice for choice in
+               of_kind(ferry("version", "--json", LD_LIBRARY_PATH=STANDIN, FERRY_STANDIN_DEVICES="3"), "choice")}
+    tally.check(all(choices[memory]["transport"] == "nccl" and choices[memory]["device"] == "cuda:0" and
+                    choices[memory]["tensors"] == "device memory" for memory in ("auto", "device")),
+                "what a rank would take: nccl on its GPU", choices)
+    choices = {choice["memory"]: choice for choice in
+               of_kind(ferry("version", "--json", LD_LIBRARY_PATH=STANDIN, FERRY_STANDIN_DEVICES="0"), "choice")}
+    tally.check(choices["auto"]["transport"] == "mpi" and choices["auto"]["tensors"] == "host memory" and
+                "device" not in choices["auto"] and "transport" not in choices["device"] and
+                "communication.memory: device: not every rank has a GPU" in choices["device"]["missing"],
+                "without a GPU: mpi, and what device memory lacks", choices)
+    with tempfile.TemporaryDirectory(prefix="ferry-broken-") as broken:
+        with open(os.path.join(broken, "libnccl.so.2"), "w", encoding="utf-8") as file:
+            file.write("no library")
+        result = ferry("version", "--json", LD_LIBRARY_PATH=broken + ":" + STANDIN)
+    choices = {choice["memory"]: choice for choice in of_kind(result, "choice")}
+    tally.check([plugin["name"] for plugin in of_kind(result, "plugin")] == ["mpi", "cuda", "cuda-staged"] and
+                len(of_kind(result, "device")) == 4 and choices["auto"]["tensors"] == "host memory" and
+                choices["device"]["transport"] == "mpi" and choices["device"]["device"] == "cuda:0" and
+                choices["device"]["tensors"] == "device memory, staged through pinned host memory" and
+                "libnccl.so.2" in choices["device"]["why"], "without NCCL's library: mpi, staged", result.summary())
     for name, variable, value, words in (
             ("no driver", "FERRY_STANDIN_DRIVER", "0", "no CUDA driver on this machine"),
             ("an old driver", "FERRY_STANDIN_DRIVER", "12080", "too old: it knows CUDA 12.8"),

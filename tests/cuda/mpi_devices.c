@@ -1,6 +1,6 @@
 /* Ranks under mpirun deal out the devices of their machine.  usage: mpi_devices WISH DEVICES VISIBLE
  *
- * WISH      nccl or auto
+ * WISH      nccl, auto, or staged: device memory, over mpi
  * DEVICES   of the machine
  * VISIBLE   all; one: each rank sees the device of its local rank alone; none at rank 1 */
 #include <check.h>
@@ -21,7 +21,7 @@ static int rank;
 static int size;
 static int devices;
 static const char *visible;
-static bool wanted;
+static enum device_wish wish;
 
 /* All communication comes before the first assertion. */
 static enum status meet(struct error *err)
@@ -40,7 +40,7 @@ static enum status meet(struct error *err)
         return st;
     rank = mpi->transport->rank(transport);
     size = mpi->transport->size(transport);
-    st = device_offer_read(cuda->devices, NULL, wanted ? DEVICE_WANTED : DEVICE_WELCOME, NULL, &offer, err);
+    st = device_offer_read(cuda->devices, NULL, wish, NULL, &offer, err);
     if (st == STATUS_OK)
         came = device_meet(mpi->transport, transport, &offer, clock_ns() + 30 * NS_PER_S, &verdict, &came_err);
     if (st == STATUS_OK && verdict.index >= 0)
@@ -59,15 +59,19 @@ START_TEST(each_rank_has_a_device_of_its_own_or_all_hear_why_not)
         ck_assert_int_eq(verdict.decision, DEVICES_UNUSED);
         ck_assert_ptr_nonnull(strstr(verdict.text, "rank 1 on "));
         ck_assert_ptr_nonnull(strstr(verdict.text, "CUDA_VISIBLE_DEVICES is \"\""));
+    } else if (wish == DEVICE_STAGING_WANTED) {
+        ck_assert_int_eq(verdict.status, STATUS_OK);
+        ck_assert_int_eq(verdict.decision, DEVICES_STAGED);
+        ck_assert_int_eq(verdict.index, rank % devices);
     } else if (size <= devices) {
         ck_assert_int_eq(verdict.status, STATUS_OK);
         ck_assert_int_eq(verdict.decision, DEVICES_NATIVE);
         ck_assert_int_eq(verdict.index, strcmp(visible, "one") == 0 ? 0 : rank);
         ck_assert_str_eq(offer.device[verdict.index].pci, facts.pci);
     } else {
-        ck_assert_int_eq(verdict.status, wanted ? STATUS_ENVIRONMENT : STATUS_OK);
-        ck_assert_int_eq(verdict.decision, DEVICES_STAGED);
-        ck_assert_int_eq(verdict.index, rank % devices);
+        ck_assert_int_eq(verdict.status, wish == DEVICE_WANTED ? STATUS_ENVIRONMENT : STATUS_OK);
+        ck_assert_int_eq(verdict.decision, DEVICES_UNUSED);
+        ck_assert_int_eq(verdict.index, -1);
         (void)snprintf(expected, sizeof expected, "ranks 0, %d", devices);
         ck_assert_msg(strstr(verdict.text, expected), "%s", verdict.text);
     }
@@ -97,7 +101,9 @@ int main(int argc, char **argv)
 
     if (argc != 4)
         return 2;
-    wanted = strcmp(argv[1], "nccl") == 0;
+    wish = strcmp(argv[1], "nccl") == 0   ? DEVICE_WANTED
+           : strcmp(argv[1], "auto") == 0 ? DEVICE_WELCOME
+                                          : DEVICE_STAGING_WANTED;
     devices = (int)strtol(argv[2], NULL, 10);
     visible = argv[3];
     (void)setenv("FERRY_STANDIN_DEVICES", argv[2], 1);

@@ -164,6 +164,78 @@ START_TEST(forked_executors_run_side_by_side_and_after_says_when_not)
 }
 END_TEST
 
+/* A piece of work that leaves word of having been queued. */
+struct noted {
+    struct addition addition;
+    bool queued;
+};
+
+static enum status note(void *context, struct memory *memory, struct error *err)
+{
+    struct noted *noted = context;
+
+    noted->queued = true;
+    return add(&noted->addition, memory, err);
+}
+
+/* sum doubles often on the first queue, then a copy of it on the second, then the first again: all is queued while the
+ * first piece still runs, and nobody asks in between. */
+static enum status chain_body(struct rank *self)
+{
+    struct stage stage;
+    struct executor *other = NULL;
+    struct completion *slow = NULL;
+    struct completion *middle = NULL;
+    struct completion *end = NULL;
+    enum status st = stage_open(self, &stage, 8);
+    struct tensor *host = counting(1);
+    struct tensor *sum = tensor_in(stage.device->memory, COUNT);
+    struct tensor *term = tensor_in(stage.device->memory, COUNT);
+    struct tensor *copy = tensor_in(stage.device->memory, COUNT);
+    struct tensor *back = tensor_in(NULL, COUNT);
+    struct noted first = {{.sum = sum, .term = term, .times = 100}, false};
+    struct noted second = {{.sum = copy, .term = sum, .times = 1}, false};
+    struct noted third = {{.sum = sum, .term = copy, .times = 1}, false};
+    struct tensor *const filled[] = {sum, term, copy};
+
+    if (st == STATUS_OK)
+        st = executor_fork(stage.executor, &other, &self->err);
+    for (int i = 0; i < 3 && st == STATUS_OK; i++)
+        st = move(&stage, host, filled[i], &self->err);
+    if (st == STATUS_OK)
+        st = executor_submit_on(stage.executor, note, &first, &slow, &self->err);
+    if (st == STATUS_OK)
+        st = executor_after(other, slow, &self->err);
+    if (st == STATUS_OK)
+        st = executor_submit_on(other, note, &second, &middle, &self->err);
+    if (st == STATUS_OK)
+        st = executor_after(stage.executor, middle, &self->err);
+    if (st == STATUS_OK)
+        st = executor_submit_on(stage.executor, note, &third, &end, &self->err);
+    EXPECT(first.queued && second.queued && third.queued);
+    st = finish(st, &end, &self->err);
+    if (st == STATUS_OK)
+        st = move(&stage, sum, back, &self->err);
+    EXPECT(st != STATUS_OK ||
+           counts(back, 101 + 102, 101 + 102)); /* itself and 100 more; and that with the copy's one */
+    completion_abandon(slow);
+    completion_abandon(middle);
+    tensor_release(host);
+    tensor_release(sum);
+    tensor_release(term);
+    tensor_release(copy);
+    tensor_release(back);
+    executor_release(other);
+    stage_close(&stage);
+    return st;
+}
+
+START_TEST(queues_of_one_device_wait_for_each_other_without_the_host)
+{
+    run(2, chain_body);
+}
+END_TEST
+
 static enum status load_body(struct rank *self)
 {
     struct stage stage;
@@ -364,6 +436,7 @@ int main(void)
     tcase_add_test(tests, work_is_done_in_order_and_a_completion_says_when);
     tcase_add_test(tests, both_sides_are_retained_until_the_copy_has_happened);
     tcase_add_test(tests, forked_executors_run_side_by_side_and_after_says_when_not);
+    tcase_add_test(tests, queues_of_one_device_wait_for_each_other_without_the_host);
     tcase_add_test(tests, load_counts_what_the_device_has_not_done);
     tcase_add_test(tests, work_for_the_wrong_kind_of_executor_is_refused);
     tcase_add_loop_test(tests, a_sum_of_the_group_waits_for_the_device, 0, sizeof sums / sizeof *sums);

@@ -53,6 +53,8 @@ tally.check(result.code == 0 and result.out.splitlines()[-1] == f"{len(rows)} ro
 tally.check(rows.get("two ranks over nccl", ("",))[0] == "skipped", "what one GPU cannot show is said to be skipped")
 tally.check(rows.get("promote, two executors in order, demote", ("",))[0] == "ok" and
             rows.get("two ranks on one GPU: auto takes mpi", ("",))[0] == "ok" and
+            rows.get("two ranks on one GPU: device memory", ("",))[0] == "ok" and
+            rows.get("two ranks on one GPU: random cases", ("",))[0] == "ok" and
             rows.get("NCCL, one rank: random cases", ("",))[0] == "ok", "executors, staging and NCCL are among it")
 tally.check("ncclAllReduce" in rows.get("NCCL's sum, one rank", ("", ""))[1], "NCCL's own call is measured beside ours")
 
@@ -83,7 +85,8 @@ with tempfile.TemporaryDirectory(prefix="ferry-gpu-") as folder:
     tally.check(result.code == 1 and rows.get("sum of f32", ("",))[0] == "FAILED" and
                 rows.get("the table of memory, its tests", ("",))[0] == "ok" and
                 rows.get("two ranks on one GPU: nccl refuses by name", ("",))[0] == "FAILED" and
-                result.out.splitlines()[-1].endswith("rows, 2 failed"),
+                rows.get("two ranks on one GPU: device memory", ("",))[0] == "FAILED" and
+                result.out.splitlines()[-1].endswith("rows, 3 failed"),
                 "one failed row fails all, and a refusal that does not come is one", result.summary())
 result = gpu_check("--no")
 tally.check(result.code == 2 and "unknown option --no" in result.err, "an unknown option is a usage error")

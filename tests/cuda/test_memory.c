@@ -226,6 +226,54 @@ START_TEST(no_copy_waits_not_even_to_pageable_memory)
 }
 END_TEST
 
+/* CUDA may wait for the device when a kernel is used first. */
+START_TEST(no_kernel_waits_not_even_the_first_time)
+{
+    float *there = block_of(memory, sizeof(float));
+    void *half = block_of(memory, sizeof(float));
+    const float one = 1.0f;
+    float got = 0.0f;
+    struct memory_mark *first = NULL;
+
+    OK(memory->ops->copy(memory, there, &one, sizeof one, &err_));
+    OK(memory->ops->mark(memory, &first, &err_));
+    OK(memory->ops->add(memory, DTYPE_F32, there, there, 1, &err_));
+    OK(memory->ops->convert(memory, DTYPE_F32, there, DTYPE_BF16, half, 1, &err_));
+    ck_assert(!is_reached(first));
+    memory->ops->forget(memory, first);
+    OK(memory->ops->copy(memory, &got, there, sizeof got, &err_));
+    settle(memory);
+    ck_assert(got == 2.0f);
+    memory->ops->release(memory, there);
+    memory->ops->release(memory, half);
+}
+END_TEST
+
+/* A queue that follows a mark of another does nothing before that is reached, and the caller does not wait. */
+START_TEST(a_queue_follows_the_mark_of_another)
+{
+    struct memory *other = NULL;
+    float *there = block_of(memory, sizeof(float));
+    const float one = 1.0f;
+    float got = 0.0f;
+    struct memory_mark *mark = NULL;
+
+    OK(plugin_here()->devices->fork(device, &other, &err_));
+    for (int i = 0; i < 3; i++)
+        OK(memory->ops->copy(memory, there, &one, sizeof one, &err_));
+    OK(memory->ops->mark(memory, &mark, &err_));
+    OK(other->ops->follow(other, mark, &err_));
+    OK(other->ops->add(other, DTYPE_F32, there, there, 1, &err_));
+    OK(other->ops->copy(other, &got, there, sizeof got, &err_));
+    ck_assert(!is_reached(mark));
+    memory->ops->forget(memory, mark); /* what follows it still does */
+    settle(other);
+    ck_assert(got == 2.0f);
+    memory->ops->release(memory, there);
+    plugin_here()->devices->join(device, other);
+}
+END_TEST
+
 START_TEST(bytes_of_pageable_memory_are_read_when_it_is_their_turn)
 {
     unsigned char chain[2] = {1, 0};
@@ -481,6 +529,8 @@ int main(void)
     tcase_add_test(slow, threads_may_copy_at_once);
     tcase_add_test(slow, marks_are_reached_in_order_and_used_again);
     tcase_add_test(late, no_copy_waits_not_even_to_pageable_memory);
+    tcase_add_test(late, no_kernel_waits_not_even_the_first_time);
+    tcase_add_test(late, a_queue_follows_the_mark_of_another);
     tcase_add_test(late, bytes_of_pageable_memory_are_read_when_it_is_their_turn);
     tcase_add_test(late, a_released_block_is_used_again_only_when_its_work_has_happened);
     tcase_add_test(machine(suite, "small", open_small, close_device), memory_that_ran_out_says_how_much_there_is);

@@ -26,7 +26,7 @@ def text_of(*command):
 libraries = text_of('ldd', os.path.join(BUILD, 'ferry'))
 check('ferry needs no library of CUDA', 'libc.so' in libraries and not re.search(r'cuda|nccl|nvidia', libraries),
       libraries)
-for plugin in ['ferry-cuda.so', 'ferry-mpi.so']:
+for plugin in ['ferry-cuda.so', 'ferry-cuda-staged.so', 'ferry-mpi.so']:
     path = os.path.join(BUILD, plugin)
     if not os.path.exists(path):
         continue
@@ -35,6 +35,8 @@ for plugin in ['ferry-cuda.so', 'ferry-mpi.so']:
     names = [line.split()[-1] for line in lines if not re.match(r'__|_?(asan|ubsan|tsan)', line.split()[-1])]
     check(f'{plugin} exports ferry_plugin alone', names == ['ferry_plugin'], ' '.join(names))
     needed = re.findall(r'NEEDED.*\[(.*)\]', text_of('readelf', '--dynamic', path))
+    if 'staged' in plugin:
+        check(f'{plugin} needs no NCCL', not any('nccl' in name for name in needed), ' '.join(needed))
     check(f'{plugin} needs no C++', not any('stdc++' in name for name in needed), ' '.join(needed))
 print(f'1..{count}')
 sys.exit(1 if failed else 0)

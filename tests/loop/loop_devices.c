@@ -26,7 +26,8 @@ struct guest {
 
 static void describe(struct guest *guest, struct device_offer *offer)
 {
-    *offer = (struct device_offer){.wish = guest->wish, .numa_node = -1, .wanted = -1, .count = DEVICES};
+    *offer =
+        (struct device_offer){.wish = guest->wish, .numa_node = -1, .wanted = -1, .count = DEVICES, .native = true};
     (void)snprintf(offer->host, sizeof offer->host, "n%d", guest->rank / DEVICES);
     (void)snprintf(offer->machine, sizeof offer->machine, "m%d", guest->rank / DEVICES);
     for (int i = 0; i < DEVICES; i++) {

@@ -16,6 +16,7 @@ enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, 
     const struct plugin *mpi = NULL;
     const struct plugin *cuda = NULL;
     uint64_t delay_ns = ret->delay_ns;
+    bool staged = ret->staged;
     int count = 0;
     enum status st = plugin_open("mpi", &mpi, NULL, 0, err);
 
@@ -28,7 +29,7 @@ enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, 
         return st;
     options.carrier_ops = mpi->transport;
     ret->devices = cuda->devices;
-    ret->ops = cuda->transport;
+    ret->ops = staged ? mpi->transport : cuda->transport;
     ret->rank = mpi->transport->rank(options.carrier);
     ret->size = mpi->transport->size(options.carrier);
     st = ret->devices->count(&count, err);
@@ -40,6 +41,10 @@ enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, 
         return st;
     options.memory = ret->memory = ret->device->memory;
     ret->delay_ns = delay_ns;
+    ret->staged = staged;
+    ret->transport = options.carrier;
+    if (staged)
+        return STATUS_OK;
     if (delay_ns)
         clock_sleep_ns(delay_ns);
     return ret->ops->open(&options, &ret->transport, err);

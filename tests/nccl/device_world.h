@@ -15,6 +15,7 @@ struct device_world {
     int rank;
     int size;
     uint64_t delay_ns; /* set before open: this rank comes so late to NCCL */
+    bool staged;       /* set before open: MPI's transport alone, which does not reach the device */
 };
 
 /* Each rank takes the device of its number.  Collective, blocks. */

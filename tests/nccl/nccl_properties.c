@@ -1,9 +1,10 @@
 /* The random cases of tests/loop over NCCL, with every tensor in device memory: the same seeds, the same reference.
  *
- * usage: nccl_properties CASES [SEED] */
+ * usage: nccl_properties CASES [SEED [staged]]     staged: over MPI, through pinned memory of the host */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "tests/loop/property.h"
@@ -19,8 +20,8 @@ START_TEST(random_cases_equal_the_serial_reference)
     struct error err = {0};
     enum status st = property_run(session, device.memory, &world, 0, cases, NULL, &err);
 
-    ck_assert_msg(st == STATUS_OK, "again with: nccl_properties %d %llu\n%s", cases, (unsigned long long)world.seed,
-                  err.text);
+    ck_assert_msg(st == STATUS_OK, "again with: nccl_properties %d %llu%s\n%s", cases, (unsigned long long)world.seed,
+                  device.staged ? " staged" : "", err.text);
 }
 END_TEST
 
@@ -52,6 +53,7 @@ int main(int argc, char **argv)
 
     if (argc > 1)
         cases = (int)strtol(argv[1], NULL, 10);
+    device.staged = argc > 3 && strcmp(argv[3], "staged") == 0;
     if (start(argc > 2 ? strtoull(argv[2], NULL, 10) : 4000, &err)) {
         (void)fprintf(stderr, "%s\n", err.text);
         return 1;

@@ -13,6 +13,7 @@ struct CUkern_st {
     void (*at)(void *out, const void *in, uint64_t k);
     size_t out_bytes; /* of an element */
     size_t in_bytes;
+    bool loaded; /* by who asked for its attributes, or started it */
 };
 
 struct CUlib_st {
@@ -20,7 +21,7 @@ struct CUlib_st {
 };
 
 /* "add_f32" works on its own type; the others go between a half and f32. */
-#define TABLE_ENTRY(name) {"ferry_" #name, kernel_##name, 0, 0},
+#define TABLE_ENTRY(name) {"ferry_" #name, kernel_##name, 0, 0, false},
 static const struct CUkern_st table[] = {KERNELS(TABLE_ENTRY)};
 enum { TABLE_COUNT = sizeof table / sizeof *table };
 
@@ -152,6 +153,16 @@ static bool dimensions_fit(dim3 grid, dim3 block)
            (uint64_t)block.x * block.y * block.z <= 1024;
 }
 
+/* As CUDA may, it waits for everything that runs on the device when a kernel is used first. */
+static void load(const void *function, int device)
+{
+    struct CUkern_st *kernel = (struct CUkern_st *)(uintptr_t)function;
+
+    if (!__atomic_load_n(&kernel->loaded, __ATOMIC_RELAXED))
+        standin_drain(device);
+    __atomic_store_n(&kernel->loaded, true, __ATOMIC_RELAXED);
+}
+
 EXPORT cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
                                     cudaStream_t stream)
 {
@@ -166,6 +177,7 @@ EXPORT cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block,
         error = cudaErrorMemoryAllocation;
     if (error != cudaSuccess)
         return standin_give(error);
+    load(function, standin_stream_device(stream));
     start->kernel = *(const struct CUkern_st *)function;
     error = start_read(start, arguments, standin_stream_device(stream));
     if (error != cudaSuccess || start->count == 0) {
@@ -195,7 +207,9 @@ EXPORT cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, 
 
     if (error == cudaSuccess && !function)
         error = cudaErrorInvalidDeviceFunction;
-    if (error == cudaSuccess)
-        *attributes = (struct cudaFuncAttributes){.maxThreadsPerBlock = 1024, .numRegs = 16};
+    if (error != cudaSuccess)
+        return standin_give(error);
+    load(function, standin_current());
+    *attributes = (struct cudaFuncAttributes){.maxThreadsPerBlock = 1024, .numRegs = 16};
     return standin_give(error);
 }

@@ -9,14 +9,16 @@
 
 enum { MOST_RANKS = 8 };
 
-/* A rank as one word: host letter, its NUMA node or '-', ':', its devices as letters with their nodes ("a0b0c1"). */
+/* A rank as one word: host letter, its NUMA node or '-', ':', its devices as letters with their nodes ("a0b0c1");
+ * '*' in the place of ':': NCCL is missing. */
 static struct device_offer offer_of(const char *word)
 {
     struct device_offer offer = {.wish = DEVICE_WANTED, .numa_node = word[1] == '-' ? -1 : word[1] - '0', .wanted = -1};
 
     (void)snprintf(offer.host, sizeof offer.host, "n%c", word[0]);
     (void)snprintf(offer.machine, sizeof offer.machine, "machine %c", word[0]);
-    (void)snprintf(offer.why, sizeof offer.why, "no CUDA driver on %c", word[0]);
+    offer.native = word[2] != '*';
+    (void)snprintf(offer.why, sizeof offer.why, offer.native ? "no CUDA driver on %c" : "no libnccl on %c", word[0]);
     for (word += 3; *word; word += 2, offer.count++) {
         (void)snprintf(offer.device[offer.count].pci, sizeof offer.device[0].pci, "0000:%c0:00.0", word[0]);
         offer.device[offer.count].numa_node = word[1] == '-' ? -1 : word[1] - '0';
@@ -126,15 +128,66 @@ static const struct decision_case {
     {{"A-:a-", "A-:a-"},
      {DEVICE_WANTED, DEVICE_WANTED},
      STATUS_ENVIRONMENT,
-     DEVICES_STAGED,
-     0,
+     DEVICES_UNUSED,
+     -1,
      "transport nccl: NCCL refuses two ranks on one GPU: GPU 0000:a0:00.0 on nA: ranks 0, 1; start at most"},
     {{"A-:a-", "A-:a-"},
      {DEVICE_WELCOME, DEVICE_WELCOME},
      STATUS_OK,
+     DEVICES_UNUSED,
+     -1,
+     "transport auto takes mpi: NCCL refuses two ranks on one GPU: GPU 0000:a0:00.0 on nA: ranks 0, 1; start at most"},
+    /* Tensors that are to lie in device memory: over NCCL where it can be used, else through the host. */
+    {{"A-:a-b-", "A-:a-b-"},
+     {DEVICE_MEMORY_WANTED, DEVICE_MEMORY_WANTED},
+     STATUS_OK,
+     DEVICES_NATIVE,
+     0,
+     "every rank has a GPU of its own"},
+    {{"A-:a-", "A-:a-"},
+     {DEVICE_MEMORY_WANTED, DEVICE_MEMORY_WANTED},
+     STATUS_OK,
      DEVICES_STAGED,
      0,
-     "transport auto takes mpi: NCCL refuses two ranks on one GPU: GPU 0000:a0:00.0 on nA: ranks 0, 1"},
+     "transport auto takes mpi, and tensors in device memory go through pinned memory of the host: NCCL refuses two "
+     "ranks on one GPU: GPU 0000:a0:00.0 on nA: ranks 0, 1"},
+    {{"A-:a-", "B-*a-"},
+     {DEVICE_MEMORY_WANTED, DEVICE_MEMORY_WANTED},
+     STATUS_OK,
+     DEVICES_STAGED,
+     0,
+     "through pinned memory of the host: NCCL is missing on rank 1 (nB): no libnccl on B"},
+    {{"A-:a-", "B-*a-"},
+     {DEVICE_WANTED, DEVICE_WANTED},
+     STATUS_ENVIRONMENT,
+     DEVICES_UNUSED,
+     -1,
+     "transport nccl: NCCL is missing on rank 1 (nB): no libnccl on B; "},
+    {{"A-:a-", "B-*a-"},
+     {DEVICE_WELCOME, DEVICE_WELCOME},
+     STATUS_OK,
+     DEVICES_UNUSED,
+     -1,
+     "transport auto takes mpi: NCCL is missing on rank 1 (nB): no libnccl on B; "},
+    {{"A-:a-b-", "A-*b-"},
+     {DEVICE_STAGING_WANTED, DEVICE_STAGING_WANTED},
+     STATUS_OK,
+     DEVICES_STAGED,
+     0,
+     "asked for: tensors in device memory go through pinned memory of the host"},
+    {{"A-:a-", "B-:"},
+     {DEVICE_STAGING_WANTED, DEVICE_STAGING_WANTED},
+     STATUS_ENVIRONMENT,
+     DEVICES_UNUSED,
+     -1,
+     "communication.memory: device: not every rank has a GPU: rank 1 on nB: no CUDA driver on B"},
+    {{"A-:a-", "B-:"},
+     {DEVICE_MEMORY_WANTED, DEVICE_MEMORY_WANTED},
+     STATUS_ENVIRONMENT,
+     DEVICES_UNUSED,
+     -1,
+     "communication.memory: device: not every rank has a GPU: rank 1 on nB"},
+    {{"A-:a-", "B-:a-"}, {DEVICE_MEMORY_WANTED, DEVICE_WELCOME}, STATUS_OK, DEVICES_UNUSED, -1, ""},
     {{"A-:a-", "B-:"},
      {DEVICE_WANTED, DEVICE_WANTED},
      STATUS_ENVIRONMENT,
@@ -253,10 +306,11 @@ START_TEST(offers_and_verdicts_survive_the_wire)
     struct device_verdict verdict_back;
     struct error err = {0};
 
-    offer.wish = DEVICE_WELCOME;
+    offer.wish = DEVICE_STAGING_WANTED;
     device_offer_encode(&offer, bytes);
     ck_assert_int_eq(device_offer_decode(bytes, &back, &err), STATUS_OK);
-    ck_assert_int_eq(back.wish, DEVICE_WELCOME);
+    ck_assert_int_eq(back.wish, DEVICE_STAGING_WANTED);
+    ck_assert(back.native);
     ck_assert_int_eq(back.numa_node, 1);
     ck_assert_int_eq(back.wanted, -1);
     ck_assert_int_eq(back.count, 3);
@@ -280,7 +334,7 @@ START_TEST(bytes_of_another_version_are_refused)
     static const struct {
         size_t at;
         unsigned char byte;
-    } damages[] = {{0, 1}, {4, 2}, {8, 9}, {20, DEVICE_OFFER_MOST + 1}, {23, 0xff}};
+    } damages[] = {{0, 1}, {4, 1}, {8, 9}, {20, DEVICE_OFFER_MOST + 1}, {23, 0xff}};
     unsigned char bytes[DEVICE_OFFER_BYTES];
     unsigned char more[DEVICE_VERDICT_BYTES];
     struct device_offer offer = offer_of("A1:a0");
@@ -371,6 +425,7 @@ START_TEST(a_rank_without_devices_says_why)
     ck_assert_int_eq(offer.count, 0);
     ck_assert_int_eq(offer.wish, DEVICE_WELCOME);
     ck_assert_str_eq(offer.why, "no plugin");
+    ck_assert(!offer.native);
     ck_assert_str_ne(offer.host, "");
     ck_assert_str_ne(offer.machine, "");
 }

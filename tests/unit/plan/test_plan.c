@@ -271,6 +271,12 @@ START_TEST(what_is_not_built_is_refused_by_name)
                    "communication.reduction: mpi offers no native sum; use ordered, or transport nccl");
     assert_refused(ONE "communication: {reduction: native, transport: loopback}\n", NULL, STATUS_TOPOLOGY,
                    "loopback offers no native sum");
+    assert_refused(ONE "communication: {transport: nccl, memory: host}\n", NULL, STATUS_TOPOLOGY,
+                   "communication.memory: nccl moves tensors in device memory; use device or auto, or transport mpi");
+    assert_refused(ONE "communication: {transport: loopback, memory: device}\n", NULL, STATUS_TOPOLOGY,
+                   "communication.memory: loopback has no devices");
+    assert_refused(ONE "communication: {memory: host, reduction: native}\n", NULL, STATUS_TOPOLOGY,
+                   "communication.reduction: native sums are nccl's, which communication.memory: host rules out");
     assert_refused(ONE "workload:\n  generate: {model: m, prompts: [a], max_new_tokens: 1}\n", NULL, STATUS_TOPOLOGY,
                    "mesh: needed with a workload");
     assert_refused("ferry: 1\nname: x\nmesh: {expert: 2}\nworkload:\n"
@@ -294,6 +300,14 @@ START_TEST(nccl_and_auto_are_planned_without_a_gpu)
          "else mpi\n"},
         {"{reduction: native}", "transport  auto; reduction native, ",
          "else mpi, which is refused for want of a native sum\n"},
+        {"{transport: mpi}", "tensors    in host memory\n", "memory, MPI, interfaces"},
+        {"{transport: mpi, memory: device}", "tensors    in device memory, staged through pinned host memory\n",
+         "memory, MPI, GPUs, CUDA, interfaces"},
+        {"{memory: device}", "tensors    in device memory, staged through pinned host memory where mpi moves them\n",
+         "else mpi through pinned memory, for which every rank needs a GPU, too\n"},
+        {"{memory: host}", "tensors    in host memory\n", "transport auto takes mpi: communication.memory: host\n"},
+        {"{transport: nccl, memory: device}", "tensors    in device memory\n", "GPUs, CUDA, NCCL"},
+        {"{transport: auto}", "tensors    in device memory where nccl moves them, else host memory\n", "else mpi\n"},
         {"{transport: mpi, reduction: ordered}", "transport  mpi; reduction ordered, ", "memory, MPI, interfaces"},
     };
 
