@@ -256,7 +256,8 @@ def staged_faults():
         expecting.failure(tally, name, result, code, words, within=25)
     result = run({"pipeline": 2}, {"memory": "device", "timeout": "4s"}, ["--quiet"],
                  env=dict(env, FERRY_STANDIN_FAULT="rank=1,op=9,kind=lost"))
-    expecting.failure(tally, "staged: a device that falls off the bus", result, "lost", r"rank 1: cuda\w+: ", within=20)
+    expecting.failure(tally, "staged: a device that falls off the bus", result, "lost",
+                      r"rank 1: (cuda:0: the device failed: )?cuda\w+: ", within=20)
 
 
 def faults():
