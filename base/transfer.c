@@ -336,6 +336,12 @@ enum status transfer_test(struct transfer *transfer, bool *ret, struct error *er
     return st;
 }
 
+const struct memory_mark *transfer_mark(const struct transfer *transfer, const struct memory **ret_queue)
+{
+    *ret_queue = transfer->queue;
+    return transfer->mark;
+}
+
 enum status transfer_result(const struct transfer *transfer, struct tensor **ret, struct error *err)
 {
     if (!transfer->moved)

@@ -76,6 +76,10 @@ enum status transfer_begin(const struct transfers *transfers, const struct trans
 /* Has it been moved?  STATUS_LOST in the device's own words. */
 enum status transfer_test(struct transfer *transfer, bool *ret, struct error *err);
 
+/* The mark behind which it has been moved, and its queue, for another queue that follows it (base/memory.h); lends
+ * until the next transfer_test or transfer_release.  NULL: nothing of it is queued any more. */
+const struct memory_mark *transfer_mark(const struct transfer *transfer, const struct memory **ret_queue);
+
 /* Lend the moved tensor until transfer_release.  STATUS_INVALID: it has not been moved, or was never seen to be. */
 enum status transfer_result(const struct transfer *transfer, struct tensor **ret, struct error *err);
 

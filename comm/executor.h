@@ -78,8 +78,8 @@ enum status executor_transfer(struct executor *executor, const struct transfers 
 enum status executor_flush(struct executor *executor, struct completion **ret, struct error *err);
 
 /* What is submitted from now on begins when the completion (of any executor, group or route of the session) is done.
- * Between pieces of work on queues of devices the devices see to that, without the host: a piece is queued as soon as
- * the one before it is, and happens behind it.
+ * Between queues of devices the devices see to that, without the host: a piece of work is queued as soon as the work or
+ * transfer before it is, and happens behind it.
  * Several calls add up.  The completion may be released or abandoned at once.  The same on a group or a route:
  * group_after, route_after.  STATUS_INVALID (of another session), STATUS_NOMEM, the session's first failure. */
 enum status executor_after(struct executor *executor, struct completion *completion, struct error *err);

@@ -119,16 +119,20 @@ static bool chain(struct completion *completion, const struct completion *before
 static const struct work_kind device_kind = {
     .step = step, .chain = chain, .posted = posted, .let_go = let_go, .peer = peer, .destroy = destroy};
 
-/* What fails here fails again when the work is queued. */
+/* What fails here fails again when the work is queued.  A transfer may use any queue of the device: that the host waits
+ * for what comes before one is all that is sure. */
 static bool chain(struct completion *completion, const struct completion *before)
 {
     const struct device_task *task = (const struct device_task *)completion;
     const struct device_task *leader = (const struct device_task *)before;
+    const struct memory *queue = NULL;
+    const struct memory_mark *mark = NULL;
 
-    if (before->kind != &device_kind || task->into || leader->into || leader->phase != PHASE_RUNNING ||
-        leader->memory->ops != task->memory->ops || !task->memory->ops->follow)
+    if (before->kind != &device_kind || leader->phase != PHASE_RUNNING || task->into || !task->memory->ops->follow)
         return false;
-    return task->memory->ops->follow(task->memory, leader->mark, NULL) == STATUS_OK;
+    queue = leader->memory;
+    mark = leader->into ? transfer_mark(leader->transfer, &queue) : leader->mark;
+    return mark && queue->ops == task->memory->ops && task->memory->ops->follow(task->memory, mark, NULL) == STATUS_OK;
 }
 
 /* A piece with what model says (takes its tensors on success); limited: it needs a place of the capacity. */

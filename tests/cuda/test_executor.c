@@ -184,6 +184,7 @@ static enum status chain_body(struct rank *self)
 {
     struct stage stage;
     struct executor *other = NULL;
+    struct completion *promoted = NULL;
     struct completion *slow = NULL;
     struct completion *middle = NULL;
     struct completion *end = NULL;
@@ -202,8 +203,14 @@ static enum status chain_body(struct rank *self)
         st = executor_fork(stage.executor, &other, &self->err);
     for (int i = 0; i < 3 && st == STATUS_OK; i++)
         st = move(&stage, host, filled[i], &self->err);
+    if (st == STATUS_OK) /* behind a transfer, too */
+        st = executor_transfer(other, stage.transfers, host, term, &promoted, &self->err);
+    if (st == STATUS_OK)
+        st = executor_after(stage.executor, promoted, &self->err);
     if (st == STATUS_OK)
         st = executor_submit_on(stage.executor, note, &first, &slow, &self->err);
+    EXPECT(first.queued);
+    st = finish(st, &promoted, &self->err);
     if (st == STATUS_OK)
         st = executor_after(other, slow, &self->err);
     if (st == STATUS_OK)
