@@ -219,10 +219,14 @@ void wire_preview(bool device_memory, struct wire_preview *ret)
         offer.count = 0;
     device_decide(&offer, 1, &index, &verdict);
     *ret = (struct wire_preview){.status = verdict.status, .memory = memory_words(verdict.decision)};
-    ret->transport = verdict.decision == DEVICES_NATIVE ? gpu.plugin->transport->name : "mpi";
+    ret->transport = "mpi";
     (void)snprintf(ret->why, sizeof ret->why, "%s", verdict.text);
-    if (index >= 0)
-        (void)snprintf(ret->device, sizeof ret->device, "%.8s:%d", gpu.plugin->devices->name, index);
+    if (verdict.decision == DEVICES_UNUSED)
+        return;
+    CHECK(gpu.plugin); /* it has offered the device */
+    if (verdict.decision == DEVICES_NATIVE)
+        ret->transport = gpu.plugin->transport->name;
+    (void)snprintf(ret->device, sizeof ret->device, "%.8s:%d", gpu.plugin->devices->name, index);
 }
 
 void wire_session(const struct wire *wire, struct session_options *ret)
