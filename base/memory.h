@@ -65,8 +65,8 @@ struct memory_ops {
 
     /* A mark behind everything queued so far (returns). */
     enum status (*mark)(struct memory *memory, struct memory_mark **ret, struct error *err);
-    /* *ret: everything before the mark has happened; then the mark is freed.  STATUS_LOST: the device failed, with its
-     * own words; freed too. */
+    /* *ret: everything before the mark has happened; then the mark is freed.  STATUS_ENVIRONMENT: the device failed,
+     * with its own words; freed too. */
     enum status (*reached)(struct memory *memory, struct memory_mark *mark, bool *ret, struct error *err);
     /* Free a mark that nobody waits for any more.  NULL is allowed. */
     void (*forget)(struct memory *memory, struct memory_mark *mark);
@@ -129,7 +129,7 @@ static inline enum status memory_copy_rows(struct memory *memory, void *to, size
 
 /* Wait until everything queued so far has happened, or until deadline_ns on the monotonic clock.  Sleeps in growing
  * steps up to a millisecond.  STATUS_OK (at once for memory that the host may touch), STATUS_TIMEOUT (it may still
- * happen), STATUS_LOST. */
+ * happen), STATUS_ENVIRONMENT (the device failed). */
 enum status memory_wait(struct memory *memory, uint64_t deadline_ns, struct error *err);
 
 #endif

@@ -31,7 +31,7 @@ struct transfer_request {
 struct transfer_provider {
     const char *name;
     /* Begin: *ret (returns) is request->into, or a tensor made in request->to, and *ret_queue the memory in whose queue
-     * the move stands.  Does not wait.  STATUS_NOMEM, STATUS_LOST. */
+     * the move stands.  Does not wait.  STATUS_NOMEM, STATUS_ENVIRONMENT. */
     enum status (*move)(const struct transfer_provider *provider, const struct transfer_request *request,
                         struct tensor **ret, struct memory **ret_queue, struct error *err);
     void *context;
@@ -73,7 +73,7 @@ struct transfer;
 enum status transfer_begin(const struct transfers *transfers, const struct transfer_request *request,
                            struct transfer **ret, struct error *err);
 
-/* Has it been moved?  STATUS_LOST in the device's own words. */
+/* Has it been moved?  STATUS_ENVIRONMENT: the device failed, in its own words. */
 enum status transfer_test(struct transfer *transfer, bool *ret, struct error *err);
 
 /* The mark behind which it has been moved, and its queue, for another queue that follows it (base/memory.h); lends

@@ -267,19 +267,17 @@ static void clear_round(struct collective *work)
     work->open = false;
 }
 
-/* Whom the library's sum waits for: one that has not built the communicator, else the next member.  Whoever asks in a
- * ring comes to a member that is silent, or does something else; a whole ring waits for the library. */
+/* Whom the library's sum waits for: one that has not built the communicator (nobody where it does not end on this
+ * rank), else the next member.  Whoever asks in a ring comes to a member that is silent, or does something else; a
+ * whole ring waits for the library. */
 static int native_peer(const struct collective *work)
 {
     const struct session *session = work->completion.session;
-    int missing[2];
-    int count = session->ops->native->missing(session->transport, work->group->native, missing, 2);
+    int rank = session->ops->native->awaits(session->transport, work->group->native);
 
-    for (int i = 0; i < count && i < 2; i++) {
-        if (missing[i] != session->rank)
-            return missing[i];
-    }
-    return work->group->spec.members[(work->rank + 1) % work->size];
+    if (rank < 0)
+        return work->group->spec.members[(work->rank + 1) % work->size];
+    return rank == session->rank ? -1 : rank;
 }
 
 static int peer(const struct completion *completion)
@@ -519,5 +517,24 @@ static void hint(const struct completion *completion, struct text *out)
         session->ops->native->tell(session->transport, work->native, out);
 }
 
+/* The library builds its communicator, and does not end: whose is not built. */
+static int blame(const struct completion *completion, struct text *out)
+{
+    enum { NAMED = 8 };
+    const struct collective *work = (const struct collective *)completion;
+    const struct session *session = completion->session;
+    int ranks[NAMED];
+    int count = work->native ? session->ops->native->missing(session->transport, work->group->native, ranks, NAMED) : 0;
+
+    if (!count)
+        return session->rank;
+    text_add(out, "the communicator of %s is not built on rank%s ", completion->lane->name, count == 1 ? "" : "s");
+    for (int i = 0; i < count && i < NAMED; i++)
+        text_add(out, "%s%d", i ? ", " : "", ranks[i]);
+    if (count > NAMED)
+        text_add(out, " and %d more", count - NAMED);
+    return count == 1 ? ranks[0] : -1;
+}
+
 const struct work_kind collective_kind = {
-    .step = step, .let_go = collective_let_go, .peer = peer, .hint = hint, .destroy = destroy};
+    .step = step, .let_go = collective_let_go, .peer = peer, .hint = hint, .blame = blame, .destroy = destroy};

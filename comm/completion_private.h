@@ -24,6 +24,9 @@ struct work_kind {
     int (*peer)(const struct completion *completion);
     /* Optional: what a timeout's sentence should add ("expected sequence 3, last seen 2"). */
     void (*hint)(const struct completion *completion, struct text *out);
+    /* Optional, of work whose peer is -1: what it waits for instead, in front of a timeout's sentence.  Returns the
+     * rank to blame, this one where nothing better is known; -1: none alone. */
+    int (*blame)(const struct completion *completion, struct text *out);
     /* Release everything; the completion ended. */
     void (*destroy)(struct completion *completion);
 };

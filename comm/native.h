@@ -38,6 +38,9 @@ struct native_ops {
     /* Ranks that have not built the communicator yet, as far as this one knows, itself perhaps among them: ranks
      * [capacity], returns their number; 0: it is built. */
     int (*missing)(const struct transport *transport, const struct native *native, int *ranks, int capacity);
+    /* The rank that this one waits for until the communicator is built; itself: the library, which does not end here;
+     * -1: it is built. */
+    int (*awaits)(const struct transport *transport, const struct native *native);
     /* Optional.  Of a sum that does not end, behind the sentence that says so: who has not come, or what is on the
      * device. */
     void (*tell)(const struct transport *transport, const struct work *work, struct text *out);

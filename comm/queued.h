@@ -14,7 +14,7 @@ struct queued {
 /* Wait for everything queued on the memory so far.  In memory that the host may touch it has happened. */
 enum status queued_mark(struct queued *queued, struct session *session, struct memory *memory, struct error *err);
 
-/* *ret: nothing is waited for any more.  STATUS_LOST: the device failed; then nothing is, either. */
+/* *ret: nothing is waited for any more.  STATUS_ENVIRONMENT: the device failed; then nothing is, either. */
 enum status queued_reached(struct queued *queued, struct session *session, bool *ret, struct error *err);
 
 /* After a failure: true once nothing of it runs any more, so that its memory can be given back. */

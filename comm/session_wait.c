@@ -42,20 +42,29 @@ static void tell_wait(struct session *session, const struct lane *lane, uint64_t
     wait->sequence = head->sequence;
 }
 
+/* What the work itself knows: in front of the sentence where it waits for no rank, and behind it. */
+static void explain(const struct completion *head, bool alone, struct cause *cause)
+{
+    struct text text = {0};
+
+    if (alone && head->kind->blame)
+        cause->rank = head->kind->blame(head, &text);
+    text_add(&text, "%s%s", text.length ? "; " : "", cause->text);
+    if (head->kind->hint)
+        head->kind->hint(head, &text);
+    if (!text.failed)
+        (void)snprintf(cause->text, sizeof cause->text, "%s", text_string(&text));
+    text_done(&text);
+}
+
 /* The timeout rule has run out: quarantine the work, or poison the session with the cause. */
 static enum status give_up(struct session *session, struct lane *lane, struct cause *cause, struct error *err)
 {
     const struct completion *head = lane && lane->first ? completion_blocker(lane->first) : NULL;
-    struct text text = {0};
     enum status st = STATUS_TIMEOUT;
 
-    if (head && head->kind->hint) {
-        size_t used = strlen(cause->text);
-
-        head->kind->hint(head, &text);
-        (void)snprintf(cause->text + used, sizeof cause->text - used, "%s", text_string(&text));
-        text_done(&text);
-    }
+    if (head)
+        explain(head, session->wait.peer < 0, cause);
     if (session->options.on_timeout == ON_TIMEOUT_QUARANTINE && head) {
         /* The work that stands still, and the work that waits behind it. */
         lane->orphan = lane->first;

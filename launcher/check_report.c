@@ -16,23 +16,39 @@
 
 static const char *const results[] = {"not reached", "pass", "FAILED"};
 
-const char *check_advice(enum status st)
+/* Where tensors go from GPU to GPU more can stand still, or refuse, than a host. */
+static const char *advice_over_nccl(enum status st)
 {
+    if (st == STATUS_TIMEOUT)
+        return "the rank that is named stood still, or NCCL and the GPUs between it and its peers did: run with "
+               "NCCL_DEBUG=INFO on these ranks, look at nvidia-smi and the Xid lines of dmesg for the GPU of each (the "
+               "lines of the hosts above say which), at the interface that NCCL takes (NCCL_SOCKET_IFNAME), and at "
+               "`ferry doctor` on the run's folder; whether it is NCCL's is shown by --set communication.transport=mpi";
+    if (st == STATUS_TRANSPORT || st == STATUS_ENVIRONMENT)
+        return "a GPU, NCCL or MPI has refused or failed: look at nvidia-smi and the Xid lines of dmesg on the host of "
+               "the rank that is named (a GPU that fell off comes back with a reset of it, or of its host), run with "
+               "NCCL_DEBUG=WARN, and with --set communication.transport=mpi to see whether the rest is sound";
+    return NULL;
+}
+
+const char *check_advice(enum status st, const char *transport)
+{
+    const char *advice = strcmp(transport, "nccl") == 0 ? advice_over_nccl(st) : NULL;
+
+    if (advice)
+        return advice;
     switch (st) {
     case STATUS_MISMATCH:
     case STATUS_CORRUPT:
         return "bytes were changed on their way between these ranks, or the ranks run different programs: look at "
-               "memory "
-               "and network of their hosts (dmesg, error counters of the interface), compare the installations, and "
-               "run "
-               "with --set communication.integrity=payload, which finds it at the message";
+               "memory and network of their hosts (dmesg, error counters of the interface), compare the installations, "
+               "and run with --set communication.integrity=payload, which finds it at the message";
     case STATUS_TIMEOUT:
         return "the rank that is named stood still: look at its host (load, memory, a stopped process, its network), "
-               "and "
-               "at `ferry doctor` on the run's folder; a host that is only slow needs a larger communication.timeout";
+               "and at `ferry doctor` on the run's folder; a host that is only slow needs a larger "
+               "communication.timeout";
     case STATUS_LOST:
-        return "a process has gone, or the device that is named has failed: its host's log (dmesg, the batch system's) "
-               "tells who ended it; of a device nvidia-smi and the log's Xid lines say more";
+        return "a process has gone: its host's log (dmesg, the batch system's) tells who ended it";
     case STATUS_NOMEM:
     case STATUS_OVERFLOW:
         return "make groups' limits or routes' extents smaller, or give the rank more memory";
@@ -310,7 +326,7 @@ void check_report_table(const struct check_report *report, struct text *out)
              count_results(report, CHECK_FAILED), count_results(report, CHECK_NOT_REACHED));
     if (report->cause)
         text_add(out, "cause: %s: %s\nwhat to do: %s\n", status_name(report->cause->status), report->cause->text,
-                 check_advice(report->cause->status));
+                 check_advice(report->cause->status, report->view->ops->name));
 }
 
 static void add_string(const char *key, const char *value, struct text *out)
@@ -520,7 +536,7 @@ void check_report_json(const struct check_report *report, struct text *out)
     text_add(out, "\"exit_code\": %d, ", report->cause ? status_exit_code(report->cause->status) : 0);
     add_string("cause", report->cause ? report->cause->text : NULL, out);
     text_add(out, ", ");
-    add_string("advice", report->cause ? check_advice(report->cause->status) : NULL, out);
+    add_string("advice", report->cause ? check_advice(report->cause->status, report->view->ops->name) : NULL, out);
     text_add(out, "}\n");
     json_backend(report, out);
     json_hosts(report, out);

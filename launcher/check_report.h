@@ -53,7 +53,7 @@ struct check_report {
 void check_report_table(const struct check_report *report, struct text *out);
 void check_report_json(const struct check_report *report, struct text *out);
 
-/* What a person can do about a failure of this kind. */
-const char *check_advice(enum status st);
+/* What a person can do about a failure of this kind over the transport of this name. */
+const char *check_advice(enum status st, const char *transport);
 
 #endif

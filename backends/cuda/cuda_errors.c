@@ -1,11 +1,9 @@
 /* CUDA's codes as statuses and sentences. */
 #include "backends/cuda/cuda_stream.h"
 
-static enum status kind_of(cudaError_t code)
+bool cuda_has_failed(cudaError_t code)
 {
     switch (code) {
-    case cudaErrorMemoryAllocation:
-        return STATUS_NOMEM;
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
     case cudaErrorLaunchTimeout:
@@ -19,9 +17,9 @@ static enum status kind_of(cudaError_t code)
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorContextIsDestroyed:
     case cudaErrorUnknown:
-        return STATUS_LOST; /* the device takes no work from this process any more */
+        return true;
     default:
-        return STATUS_ENVIRONMENT;
+        return false;
     }
 }
 
@@ -29,5 +27,6 @@ enum status cuda_status(cudaError_t code, const char *call, struct error *err)
 {
     if (code == cudaSuccess)
         return STATUS_OK;
-    return error_set(err, kind_of(code), "%s: %s (%s)", call, cudaGetErrorString(code), cudaGetErrorName(code));
+    return error_set(err, code == cudaErrorMemoryAllocation ? STATUS_NOMEM : STATUS_ENVIRONMENT, "%s: %s (%s)", call,
+                     cudaGetErrorString(code), cudaGetErrorName(code));
 }

@@ -365,7 +365,7 @@ static enum status queue_reached(struct memory *memory, struct memory_mark *mark
     if (code == cudaSuccess)
         return STATUS_OK;
     (void)cuda_status(code, "cudaEventQuery", err);
-    return error_wrap(err, STATUS_LOST, "%s: the device failed", queue_name(memory));
+    return error_wrap(err, STATUS_ENVIRONMENT, "%s: the device failed", queue_name(memory));
 }
 
 /* The stream waits for what the event stood for when this was called: it may be recorded again. */

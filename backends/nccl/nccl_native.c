@@ -94,12 +94,12 @@ static enum status take_here(struct native *native, int peer, const struct note 
     return tell_all(native, &id, err);
 }
 
-/* At the first member: one more has built. */
+/* One more has built: at the first member anybody, elsewhere the first. */
 static enum status take_built(struct native *native, int peer, const struct note *note, struct error *err)
 {
     int index = index_of(native, peer);
 
-    if (native->index != 0 || index == native->size || native->built_by[index])
+    if (index == native->size || (native->index != 0 && index != 0) || native->built_by[index])
         return not_agreed(native, peer, note, err);
     native->built_by[index] = true;
     return STATUS_OK;
@@ -362,23 +362,33 @@ static enum status native_all_reduce(struct transport *transport, struct native 
 
 static int native_missing(const struct transport *transport, const struct native *native, int *ranks, int capacity)
 {
-    const bool *have = native->came_count < native->size ? native->came : native->built_by;
+    bool gathering = native->index == 0 && native->came_count < native->size;
     int count = 0;
 
     (void)transport;
-    if (native->index != 0) {
-        if (!native->built && capacity > 0)
-            ranks[0] = native->members[0];
-        return native->built ? 0 : 1; /* the first member knows who */
-    }
     for (int i = 0; i < native->size; i++) {
-        if (have[i])
+        bool known = native->index == 0 || i == 0 || i == native->index; /* the first member knows of the others */
+        bool has = i == native->index && !gathering ? native->built : gathering ? native->came[i] : native->built_by[i];
+
+        if (!known || has)
             continue;
         if (count < capacity)
             ranks[count] = native->members[i];
         count++;
     }
     return count;
+}
+
+static int native_awaits(const struct transport *transport, const struct native *native)
+{
+    int ranks[2];
+    int count = native_missing(transport, native, ranks, 2);
+
+    if (!count)
+        return -1;
+    if (native->building)
+        return transport->rank; /* all have come: NCCL itself does not end here */
+    return count > 1 && ranks[0] == transport->rank ? ranks[1] : ranks[0];
 }
 
 static void name_ranks(const int *ranks, int count, struct text *out)
@@ -389,18 +399,15 @@ static void name_ranks(const int *ranks, int count, struct text *out)
         text_add(out, " and %d more", count - NAMED_RANKS);
 }
 
-/* Of a communicator that is not built.  Only the first member knows of the others. */
+/* Of a communicator that is not built. */
 static void tell_building(const struct native *native, struct text *out)
 {
     int ranks[NAMED_RANKS];
     int count = native_missing(native->transport, native, ranks, NAMED_RANKS);
+    bool gathering = native->index == 0 && native->came_count < native->size;
 
-    text_add(out, "; its communicator is not built, ");
-    if (native->index != 0) {
-        text_add(out, "here on rank %d, of ranks ", native->transport->rank);
-        name_ranks(native->members, native->size, out);
-    } else {
-        text_add(out, "these ranks have not %s it: ", native->came_count < native->size ? "come to" : "built");
+    if (!native->building) { /* else the sentence begins with them */
+        text_add(out, "; its communicator is not built, these ranks have not %s it: ", gathering ? "come to" : "built");
         name_ranks(ranks, count, out);
     }
     text_add(out, "; NCCL_DEBUG=INFO on them says where it stands");
@@ -438,7 +445,8 @@ static enum status look_at(struct native *native, struct error *err)
         return STATUS_OK;
     native->building = false;
     native->built = true;
-    return nccl_tell(native->transport, native->members[0], &note, err);
+    return native->index == 0 ? tell_all(native, &note, err)
+                              : nccl_tell(native->transport, native->members[0], &note, err);
 }
 
 /* A sum counts as reached when its communicator is built. */
@@ -468,5 +476,6 @@ const struct native_ops nccl_native_ops = {
     .close = native_close,
     .all_reduce = native_all_reduce,
     .missing = native_missing,
+    .awaits = native_awaits,
     .tell = native_tell,
 };

@@ -310,7 +310,7 @@ static void free_lists(struct transport *transport)
 static void dispose(struct transport *transport, bool quiet, bool carrier_open)
 {
     free_lists(transport);
-    nccl_works_done(transport, quiet && !carrier_open);
+    nccl_works_done(transport, quiet, carrier_open);
     for (int rank = 0; transport->peers && rank < transport->size; rank++) {
         while (transport->peers[rank].arrivals) {
             struct arrival *arrival = transport->peers[rank].arrivals;
@@ -376,6 +376,8 @@ enum status nccl_open(const struct transport_options *options, struct transport 
                        options->memory->ops->name(options->memory));
     if (st == STATUS_OK)
         st = make_stream(transport, err);
+    if (st == STATUS_OK)
+        st = nccl_works_reserve(transport, err);
     if (st == STATUS_OK)
         st = boot_up(transport, options->startup_timeout_ns, err);
     if (st != STATUS_OK) {

@@ -122,8 +122,9 @@ struct native {
     int *members;
     bool *came; /* [size], at the first member */
     int came_count;
-    bool *built_by; /* [size], at the first member: who has said that it is built there */
-    bool building;  /* comm is being built */
+    bool *
+        built_by; /* [size]: who has said that it is built there; elsewhere than at the first member of that one only */
+    bool building; /* comm is being built */
     bool built;
     ncclComm_t comm;
     uint64_t number; /* sums posted */
@@ -246,6 +247,8 @@ void nccl_work_give(struct transport *transport, struct work *work);
 /* A device work joins or leaves transport->works. */
 void nccl_work_link(struct transport *transport, struct work *work);
 void nccl_work_unlink(struct transport *transport, struct work *work);
+/* What the first transfers take, at the start: later CUDA may wait for the device. */
+enum status nccl_works_reserve(struct transport *transport, struct error *err);
 enum status nccl_slot_take(struct transport *transport, unsigned char **ret, struct error *err);
 void nccl_slot_give(struct transport *transport, unsigned char *slot);
 enum status nccl_event_take(struct transport *transport, cudaEvent_t *ret, struct error *err);
@@ -254,10 +257,10 @@ void nccl_event_give(struct transport *transport, cudaEvent_t event);
 enum status nccl_event_behind(struct transport *transport, struct memory *memory, cudaEvent_t *ret, struct error *err);
 /* Give back what a work holds beside its memory. */
 void nccl_work_release(struct transport *transport, struct work *work);
-/* All of it, at the end. */
-void nccl_works_done(struct transport *transport, bool quiet);
+/* All of it, at the end; carrier_open: the carrier may still read what works hold. */
+void nccl_works_done(struct transport *transport, bool quiet, bool carrier_open);
 
-/* cuda_status; of a device that takes no work any more it says which. */
+/* cuda_status; of a device that failed it says which. */
 enum status nccl_cuda_status(const struct transport *transport, cudaError_t code, const char *call, struct error *err);
 /* Make the device current for this thread. */
 enum status nccl_use_device(const struct transport *transport, struct error *err);

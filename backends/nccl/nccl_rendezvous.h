@@ -27,7 +27,7 @@ enum {
     ANNOUNCE_BYTES = 40 + ANNOUNCE_HEADER_BYTES,
     NOTE_BYTES = 512, /* a control message */
     NOTE_DATA_BYTES = NOTE_BYTES - 64,
-    RENDEZVOUS_PROTOCOL = 1
+    RENDEZVOUS_PROTOCOL = 2
 };
 
 struct announcement {
@@ -53,7 +53,7 @@ enum note_kind {
     NOTE_ASK,         /* to all members: propose a ticket for sum number */
     NOTE_PROPOSE,     /* to the first member: the proposal */
     NOTE_TICKET,      /* to all members: the ticket of sum number */
-    NOTE_GROUP_BUILT, /* to the first member of the native sums of group object: its communicator is built here */
+    NOTE_GROUP_BUILT, /* the communicator of group object is built here; to its first member, of which all are told */
     NOTE_KINDS
 };
 

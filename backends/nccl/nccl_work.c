@@ -12,7 +12,7 @@ enum status nccl_cuda_status(const struct transport *transport, cudaError_t code
 {
     enum status st = cuda_status(code, call, err);
 
-    return st == STATUS_LOST ? error_wrap(err, st, "device %s failed", transport->device_name) : st;
+    return cuda_has_failed(code) ? error_wrap(err, st, "device %s failed", transport->device_name) : st;
 }
 
 enum status nccl_use_device(const struct transport *transport, struct error *err)
@@ -58,6 +58,11 @@ void nccl_work_unlink(struct transport *transport, struct work *work)
     *link = work->next;
 }
 
+static enum status make_event(const struct transport *transport, cudaEvent_t *ret, struct error *err)
+{
+    return nccl_cuda_status(transport, cudaEventCreateWithFlags(ret, cudaEventDisableTiming), "cudaEventCreate", err);
+}
+
 static enum status more_slots(struct transport *transport, struct error *err)
 {
     void **blocks = realloc(transport->slot_blocks, (transport->slot_block_count + 1) * sizeof *blocks);
@@ -75,6 +80,27 @@ static enum status more_slots(struct transport *transport, struct error *err)
     for (int i = 0; i < BLOCK_SLOTS; i++)
         nccl_slot_give(transport, block + (size_t)i * SLOT_BYTES);
     return STATUS_OK;
+}
+
+/* One event at a time: each lies among the free ones before the next is made. */
+static enum status more_events(struct transport *transport, size_t count, struct error *err)
+{
+    enum status st = STATUS_OK;
+
+    while (st == STATUS_OK && count--) {
+        cudaEvent_t event = NULL;
+
+        st = make_event(transport, &event, err);
+        nccl_event_give(transport, event);
+    }
+    return st;
+}
+
+enum status nccl_works_reserve(struct transport *transport, struct error *err)
+{
+    enum status st = more_slots(transport, err);
+
+    return st == STATUS_OK ? more_events(transport, FIRST_EVENTS, err) : st;
 }
 
 enum status nccl_slot_take(struct transport *transport, unsigned char **ret, struct error *err)
@@ -100,7 +126,7 @@ enum status nccl_event_take(struct transport *transport, cudaEvent_t *ret, struc
         *ret = transport->free_events[--transport->free_event_count];
         return STATUS_OK;
     }
-    return nccl_cuda_status(transport, cudaEventCreateWithFlags(ret, cudaEventDisableTiming), "cudaEventCreate", err);
+    return make_event(transport, ret, err);
 }
 
 void nccl_event_give(struct transport *transport, cudaEvent_t event)
@@ -146,9 +172,9 @@ void nccl_work_release(struct transport *transport, struct work *work)
     work->slot = NULL;
 }
 
-void nccl_works_done(struct transport *transport, bool quiet)
+void nccl_works_done(struct transport *transport, bool quiet, bool carrier_open)
 {
-    struct work *lists[] = {quiet ? transport->works : NULL, transport->free_work};
+    struct work *lists[] = {quiet && !carrier_open ? transport->works : NULL, transport->free_work};
 
     for (int i = 0; i < 2; i++) {
         while (lists[i]) {

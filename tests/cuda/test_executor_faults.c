@@ -182,7 +182,7 @@ START_TEST(a_device_that_fails_fails_the_session_in_its_own_words)
     struct ranks ranks = {.size = 1, .body = lost_body};
 
     stage_run(&ranks);
-    ck_assert_int_eq(ranks.rank[0].status, STATUS_LOST);
+    ck_assert_int_eq(ranks.rank[0].status, STATUS_ENVIRONMENT);
     ck_assert_msg(strstr(ranks.rank[0].err.text, "executor cuda:0.1: ") &&
                       strstr(ranks.rank[0].err.text, "cudaErrorIllegalAddress"),
                   "%s", ranks.rank[0].err.text);

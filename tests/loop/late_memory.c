@@ -56,6 +56,7 @@ struct late {
     int block_count;
     bool held;
     bool broken;
+    bool full;
     bool stop;
 };
 
@@ -240,11 +241,24 @@ static const char *late_name(const struct memory *memory)
     return ((const struct late *)memory)->name;
 }
 
+static bool is_full(struct late *late)
+{
+    bool full;
+
+    (void)pthread_mutex_lock(&late->lock);
+    full = late->full;
+    (void)pthread_mutex_unlock(&late->lock);
+    return full;
+}
+
 static enum status late_allocate(struct memory *memory, size_t bytes, void **ret, struct error *err)
 {
     struct late *late = of(memory);
-    struct block *block = calloc(1, sizeof *block);
+    struct block *block = NULL;
 
+    if (is_full(late))
+        return error_set(err, STATUS_NOMEM, "%s: %zu bytes, and it is full", late->name, bytes);
+    block = calloc(1, sizeof *block);
     if (block) {
         block->count = bytes;
         block->bytes = malloc(bytes + 1);
@@ -346,7 +360,7 @@ static enum status late_reached(struct memory *memory, struct memory_mark *mark,
     if (broken || *ret)
         let_go(mark);
     (void)pthread_mutex_unlock(&late->lock);
-    return broken ? error_set(err, STATUS_LOST, "%s: the device is lost", late->name) : STATUS_OK;
+    return broken ? error_set(err, STATUS_ENVIRONMENT, "%s: the device is lost", late->name) : STATUS_OK;
 }
 
 static void late_forget(struct memory *memory, struct memory_mark *mark)
@@ -423,6 +437,11 @@ void late_memory_destroy(struct memory *memory)
 void late_memory_hold(struct memory *memory, bool hold)
 {
     tell(of(memory), &of(memory)->held, hold);
+}
+
+void late_memory_fill(struct memory *memory)
+{
+    tell(of(memory), &of(memory)->full, true);
 }
 
 void late_memory_break(struct memory *memory)

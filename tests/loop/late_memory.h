@@ -20,6 +20,8 @@ void late_memory_destroy(struct memory *memory);
 void late_memory_hold(struct memory *memory, bool hold);
 /* From now on nothing that is queued happens, and every mark that is asked for is lost. */
 void late_memory_break(struct memory *memory);
+/* From now on nothing is allocated. */
+void late_memory_fill(struct memory *memory);
 /* Has everything that was queued happened? */
 bool late_memory_idle(struct memory *memory);
 /* Blocks that have been allocated and not been released (what is queued counts as done). */

@@ -281,6 +281,35 @@ START_TEST(a_sum_that_does_not_end_names_who_is_not_in_it)
 }
 END_TEST
 
+/* Rank 0's device has no room for the partial results: everybody is told so in the memory's own words. */
+static enum status full_body(struct rank *self)
+{
+    struct tensor *tensor = tensor_in(self->memory, DTYPE_BF16);
+    struct completion *completion = NULL;
+    enum status st;
+
+    if (self->rank == 0)
+        late_memory_fill(self->memory);
+    st = group_all_reduce_sum(session_group(self->session, 5), tensor, tensor, &completion, &self->err);
+    st = finish(st, &completion, &self->err);
+    tensor_release(tensor);
+    return st;
+}
+
+START_TEST(memory_that_runs_out_is_told_in_its_own_words)
+{
+    struct ranks ranks = {.session = {.reduction = REDUCTION_NATIVE}};
+
+    run(&ranks, full_body);
+    for (int i = 0; i < SIZE; i++) {
+        ck_assert_int_eq(ranks.rank[i].status, STATUS_NOMEM);
+        ck_assert_msg(strstr(ranks.rank[i].err.text, "2800 bytes of partial results: late:0: ") &&
+                          strstr(ranks.rank[i].err.text, "and it is full"),
+                      "%s", ranks.rank[i].err.text);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("native");
@@ -296,6 +325,7 @@ int main(void)
     tcase_add_test(all, a_member_that_adds_otherwise_is_named);
     tcase_add_test(all, a_sum_under_way_is_given_up_when_the_session_fails);
     tcase_add_test(all, a_sum_that_does_not_end_names_who_is_not_in_it);
+    tcase_add_test(all, memory_that_runs_out_is_told_in_its_own_words);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

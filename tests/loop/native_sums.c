@@ -148,6 +148,13 @@ static int missing(const struct transport *transport, const struct native *nativ
     return count;
 }
 
+static int awaits(const struct transport *transport, const struct native *native)
+{
+    int rank = -1;
+
+    return missing(transport, native, &rank, 1) ? rank : -1;
+}
+
 static bool is_call(const struct work *work)
 {
     const struct call *call = calls;
@@ -246,13 +253,31 @@ static bool native_cancel(struct transport *transport, struct work *work)
     return own || plain->cancel(transport, work);
 }
 
-static const struct native_ops native_ops = {
-    .adds = adds, .open = native_open, .close = native_close, .all_reduce = all_reduce, .missing = missing};
+static const struct native_ops native_ops = {.adds = adds,
+                                             .open = native_open,
+                                             .close = native_close,
+                                             .all_reduce = all_reduce,
+                                             .missing = missing,
+                                             .awaits = awaits};
+
+/* Of an earlier run, that not all members came to. */
+static void forget_sums(void)
+{
+    while (sums) {
+        struct sum *sum = sums;
+
+        sums = sum->next;
+        for (int i = 0; i < sum->size; i++)
+            free(sum->part[i]);
+        free(sum);
+    }
+}
 
 struct transport_ops native_sums_transport(const struct transport_ops *ops)
 {
     struct transport_ops copy = *ops;
 
+    forget_sums();
     plain = ops;
     copy.test = native_test;
     copy.cancel = native_cancel;

@@ -23,7 +23,10 @@ CASES = [
     ('kill', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=kill'}, [0], 30),
     ('stop', {}, [0], 30),
     ('behind', {}, [0, 1], 30),
+    ('held', {}, [0, 1], 30),
     ('unbuilt', {'FERRY_STANDIN_FAULT': 'rank=1,op=1,kind=init'}, [0, 1], 30),
+    ('reserved', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=delay:4000', 'FERRY_STANDIN_DRAIN': '1'}, [0, 1], 30),
+    ('raw', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=error'}, [1], 30),
     ('slow', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=delay:60000'}, [0, 1], 30),
 ]
 
@@ -36,6 +39,13 @@ JOB_CASES = [(operation, kind, status)
              for status in [{'flip:48': 'mismatch', 'short': 'mismatch', 'skip': '(timeout|mismatch|internal)',
                              'kill': '(timeout|rank lost)'}.get(kind, 'timeout')]]
 RANKS = 3
+# A group's communicator that NCCL does not build: on no rank, for one does not come; on rank 1 alone.
+BUILD_CASES = [
+    ('rank=1,op=1,kind=init', r'timeout: the communicator of world/0 is not built on ranks 0, (1|2|1, 2); rank \d has ',
+     'wait for each other'),
+    ('rank=1,op=1,kind=unready', r'timeout: (the communicator of world/0 is not built on rank 1; )?rank 1 has stood still',
+     'wait for each other|rank 0 has|rank 2 has'),
+]
 
 
 def end(process):
@@ -84,7 +94,7 @@ def mpirun_of(mpirun, ranks, *words):
 
 
 def fault_failed(mpirun, program, mode, env, wanted, limit):
-    output, took = run(mpirun_of(mpirun, 3 if mode == 'behind' else 2, program, mode), env, wanted, limit)
+    output, took = run(mpirun_of(mpirun, 3 if mode in ('behind', 'held') else 2, program, mode), env, wanted, limit)
     wrong = [rank for rank in wanted if not re.search(rf'^rank {rank}: ok$', output, re.MULTILINE)]
     print(f'{mode:28} {"FAILED" if wrong else "ok":6} {took:5.1f} s')
     if wrong:
@@ -93,14 +103,27 @@ def fault_failed(mpirun, program, mode, env, wanted, limit):
 
 
 def job_failed(mpirun, program, operation, kind, status):
-    """One cause that names rank 1; every rank that is left leaves in time, and the device's memory is its own."""
+    """The cause of a rehearsed fault of rank 1."""
     left = [0, 2] if kind in ('kill', 'stop') else [0, 2] if kind.startswith('delay') else [0, 1, 2]
     fault = f'rank=1,op={operation},kind={kind}'
-    output, took = run(mpirun_of(mpirun, RANKS, program, str(TIMEOUT), fault), {}, left, TIMEOUT + GRACE)
+    return cause_failed(mpirun_of(mpirun, RANKS, program, str(TIMEOUT), fault), {}, fault, left,
+                        rf'{status}: .*\brank 1\b', None)
+
+
+def build_failed(mpirun, program, fault, wanted, unwanted):
+    """The cause where NCCL does not build the communicator of a group, by the stand-in's fault."""
+    return cause_failed(mpirun_of(mpirun, RANKS, program, str(TIMEOUT)), {'FERRY_STANDIN_FAULT': fault}, fault,
+                        list(range(RANKS)), wanted, unwanted)
+
+
+def cause_failed(command, env, name, left, wanted, unwanted):
+    """One cause, as wanted; every rank that is left leaves in time, and the device's memory is its own."""
+    output, took = run(command, env, left, TIMEOUT + GRACE)
     causes = re.findall(r'^cause: (.*)$', output, re.MULTILINE)
-    good = (len(causes) == 1 and re.match(rf'{status}: ', causes[0]) and re.search(r'\brank 1\b', causes[0]) and
+    good = (len(causes) == 1 and re.match(wanted, causes[0]) and
+            not (unwanted and re.search(unwanted, causes[0])) and
             all(re.search(rf'^rank {rank}: left, memory its own$', output, re.MULTILINE) for rank in left))
-    print(f'{fault:28} {"ok" if good else "FAILED":6} {took:5.1f} s')
+    print(f'{name:28} {"ok" if good else "FAILED":6} {took:5.1f} s')
     if not good:
         print(output)
     return not good
@@ -116,6 +139,9 @@ def main():
     for operation, kind, status in JOB_CASES:
         if not only or 'job' in only:
             failed += job_failed(mpirun, job, operation, kind, status)
+    for case in BUILD_CASES:
+        if not only or 'build' in only:
+            failed += build_failed(mpirun, job, *case)
     return 1 if failed else 0
 
 

@@ -11,6 +11,9 @@
 
 #include "base/clock.h"
 #include "comm/native.h"
+#include "comm/raw.h"
+#include "comm/route.h"
+#include "comm/session.h"
 #include "tests/nccl/device_world.h"
 
 enum { HEADER = 128, BYTES = 100000, TAG = 9, PATTERN = 0x5a };
@@ -136,7 +139,8 @@ static int device_decides(struct work *work)
     bool over = false;
     enum status st = wait_for(work, RETURN_NS, &over, &err);
 
-    return st == STATUS_LOST && strstr(err.text, "device cuda:1 at 0000:") ? 0 : fail(over ? "it ended" : err.text);
+    return st == STATUS_ENVIRONMENT && strstr(err.text, "device cuda:1 at 0000:") ? 0
+                                                                                  : fail(over ? "it ended" : err.text);
 }
 
 static int flipped(struct work *work)
@@ -204,6 +208,129 @@ static int behind(void)
     return 0;
 }
 
+static const struct tensor_spec hidden = {"hidden", DTYPE_F32, 1, {{1000, 1000, -1}}};
+
+/* Routes 10 (of rank 1) and 11 (of rank 2) to rank 0, in device memory. */
+static enum status open_routes(struct session **ret, struct error *err)
+{
+    struct session_options options = {
+        .timeout_ns = 2 * NS_PER_S, .startup_timeout_ns = 20 * NS_PER_S, .memory = world.memory};
+    struct route_spec routes[] = {{.id = 10, .name = "well/1-0", .from = 1, .to = 0},
+                                  {.id = 11, .name = "stopped/2-0", .from = 2, .to = 0}};
+    struct manifest manifest = {.topology_digest = 1};
+    enum status st;
+
+    options.pinned = world.device->pinned;
+    for (int i = 0; i < 2; i++) {
+        routes[i].tensor_count = 1;
+        routes[i].tensors = &hidden;
+        routes[i].depth = 1;
+        routes[i].memory_tensors = 1;
+    }
+    st = session_create(world.ops, world.transport, &options, ret, err);
+    if (st == STATUS_OK)
+        st = session_consensus(*ret, &manifest, err);
+    if (st == STATUS_OK)
+        st = session_build(*ret, NULL, 0, routes, 2, err);
+    if (st == STATUS_OK)
+        session_started(*ret);
+    return st;
+}
+
+/* Ranks 1 and 2 send; rank 0 wants what rank 2 has announced first. */
+static enum status post_routes(struct session *session, struct completion **ret, struct error *err)
+{
+    struct shape shape = {1, {1000}};
+    struct completion *first = NULL;
+    struct bundle *bundle = NULL;
+    struct route *route = session_route(session, world.rank == 2 ? 11 : 10);
+    enum status st;
+
+    if (world.rank) {
+        st = route_acquire(route, &bundle, err);
+        return st == STATUS_OK ? route_send(route, bundle, 0, ret, err) : st;
+    }
+    clock_sleep_ns(NS_PER_S / 2);
+    st = route_receive(session_route(session, 11), &shape, NULL, NULL, 0, &first, err);
+    if (st == STATUS_OK)
+        st = route_receive(route, &shape, NULL, NULL, 0, ret, err);
+    completion_abandon(first);
+    return st;
+}
+
+/* Rank 2 has announced and is stopped.  Ranks 0 and 1, held back by it, name it and nobody else. */
+static int held(void)
+{
+    static const char *const others[] = {"wait for each other", "rank 0 has", "rank 1 has"};
+    struct error err = {0};
+    struct session *session = NULL;
+    struct completion *wanted = NULL;
+    bool speaks = false;
+    enum status st = open_routes(&session, &err);
+
+    if (st == STATUS_OK)
+        st = post_routes(session, &wanted, &err);
+    if (st != STATUS_OK)
+        return fail(err.text);
+    if (world.rank == 2)
+        return stop();
+    st = completion_wait(wanted, DEADLINE_NONE, &err);
+    if (st != STATUS_OK)
+        st = session_settle(session, &err, &speaks);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (strstr(err.text, others[i]))
+            return fail(err.text);
+    }
+    return st == STATUS_TIMEOUT && strstr(err.text, "rank 2 has been silent") ? 0 : fail(st ? err.text : "it ended");
+}
+
+/* The first transfer runs for seconds; what CUDA may make only when the device rests was made before. */
+static int reserved(struct work *first)
+{
+    struct error err = {0};
+    struct work *second = NULL;
+    bool over = false;
+    uint64_t begun_ns;
+    enum status st = wait_for(first, NS_PER_S, &over, &err);
+
+    if (st != STATUS_OK || over)
+        return fail(over ? "it ended at once" : err.text);
+    begun_ns = clock_ns();
+    if (world.rank == 0)
+        st = world.ops->device->send(world.transport, 1, TAG, header, HEADER, world.memory, payload, BYTES, true,
+                                     &second, &err);
+    else
+        st = take_from(0, &second, &err);
+    if (st == STATUS_OK && clock_ns() - begun_ns > NS_PER_S)
+        return fail("to post a message waits for the device");
+    if (st == STATUS_OK)
+        st = wait_for(first, RETURN_NS, &over, &err);
+    if (st == STATUS_OK && over)
+        st = wait_for(second, RETURN_NS, &over, &err);
+    return st == STATUS_OK && over ? 0 : fail(over ? err.text : "it does not end");
+}
+
+/* NCCL's own call, as the bench makes it: what NCCL reports ends the wait. */
+static int raw_decides(void)
+{
+    static const int members[] = {0, 1};
+    struct raw_call call = {.operation = OPERATION_ALL_REDUCE_SUM, .dtype = DTYPE_F32, .outer = 1, .bytes = BYTES};
+    struct error err = {0};
+    struct raw *raw = NULL;
+    int ways = 0;
+    enum status st = world.ops->raw->open(world.transport, members, 2, &raw, &err);
+
+    call.inner_bytes = BYTES;
+    call.send = device_room(&world, BYTES);
+    call.recv = device_room(&world, BYTES);
+    if (st == STATUS_OK)
+        st = world.ops->raw->prepare(raw, &call, &ways, &err);
+    if (st != STATUS_OK || ways != 1)
+        return fail(err.text);
+    st = world.ops->raw->run(raw, 0, 1, &err);
+    return st == STATUS_LOST && strstr(err.text, "remote process exited") ? 0 : fail(st ? err.text : "it ended");
+}
+
 /* The communicator of some ranks that rank 1 does not build.  No sum uses it: a good end does not wait for it. */
 static int unbuilt(void)
 {
@@ -212,7 +339,6 @@ static int unbuilt(void)
     struct error err = {0};
     uint64_t begun_ns = clock_ns();
     int ranks[2] = {-1, -1};
-    int expected = world.rank ? 1 : 2;
     enum status st = world.ops->native->open(world.transport, 7, members, 2, &native, &err);
 
     while (st == STATUS_OK && clock_ns() - begun_ns < PATIENCE_NS) {
@@ -225,8 +351,10 @@ static int unbuilt(void)
     }
     if (st != STATUS_OK)
         return fail(err.text);
-    if (world.ops->native->missing(world.transport, native, ranks, 2) != expected || ranks[0] != 0)
+    if (world.ops->native->missing(world.transport, native, ranks, 2) != 2 || ranks[0] != 0 || ranks[1] != 1)
         return fail("it does not know who has not built");
+    if (world.ops->native->awaits(world.transport, native) != world.rank)
+        return fail("it does not say that it waits for NCCL");
     begun_ns = clock_ns();
     device_world_close(&world, true);
     return clock_ns() - begun_ns < RETURN_NS ? 0 : fail("the end waits for a communicator that nobody uses");
@@ -240,12 +368,16 @@ static int run(const char *mode)
 
     if (is(mode, "behind") || is(mode, "unbuilt"))
         return is(mode, "behind") ? behind() : unbuilt();
+    if (is(mode, "raw") || is(mode, "held"))
+        return is(mode, "raw") ? raw_decides() : held();
     st = begin(&work, &err);
 
     if (st != STATUS_OK)
         return fail(err.text);
     if (is(mode, "flip"))
         return flipped(work);
+    if (is(mode, "reserved"))
+        return reserved(work);
     if (is(mode, "error") && world.rank == 1)
         return error_decides(work, "remote process exited");
     if (is(mode, "lost") && world.rank == 1)

@@ -92,10 +92,14 @@ static void *init_job(void *argument)
 {
     struct ncclComm *comm = argument;
     long made = __atomic_fetch_add(&comms_made, 1, __ATOMIC_RELAXED);
+    ncclResult_t result;
 
     if (standin_fault_at(FAULT_INIT, made).kind == FAULT_INIT)
         wait_for_stop(comm);
-    comm_end(comm, comm_meet(comm));
+    result = comm_meet(comm);
+    if (standin_fault_at(FAULT_UNREADY, made).kind == FAULT_UNREADY)
+        wait_for_stop(comm);
+    comm_end(comm, result);
     return NULL;
 }
 

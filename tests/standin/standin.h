@@ -48,12 +48,13 @@ enum standin_fault_kind {
     FAULT_NONE,
     FAULT_DELAY, /* value: milliseconds before the operation */
     FAULT_KILL,
-    FAULT_SHORT, /* value: bytes that are not sent */
-    FAULT_FLIP,  /* value: the byte whose lowest bit is turned over in transit */
-    FAULT_INIT,  /* never comes to the meeting */
-    FAULT_ERROR, /* an asynchronous error */
-    FAULT_SPLIT, /* the split fails */
-    FAULT_LOST   /* the device fails */
+    FAULT_SHORT,   /* value: bytes that are not sent */
+    FAULT_FLIP,    /* value: the byte whose lowest bit is turned over in transit */
+    FAULT_INIT,    /* never comes to the meeting */
+    FAULT_UNREADY, /* never ends it */
+    FAULT_ERROR,   /* an asynchronous error */
+    FAULT_SPLIT,   /* the split fails */
+    FAULT_LOST     /* the device fails */
 };
 
 struct standin_fault {

@@ -111,7 +111,7 @@ static enum status counted_reached(struct memory *memory, struct memory_mark *ma
 
     ck_assert_ptr_eq(mark, memory);
     if (counted->patience < 0)
-        return error_set(err, STATUS_LOST, "counted: it broke");
+        return error_set(err, STATUS_ENVIRONMENT, "counted: it broke");
     *ret = ++counted->asked >= counted->patience;
     return STATUS_OK;
 }
@@ -168,7 +168,7 @@ START_TEST(waiting_for_a_queue_ends_when_it_is_reached_or_late_or_lost)
     ck_assert_int_eq(counted.forgotten, 1);
     ck_assert_ptr_nonnull(strstr(err.text, "counted"));
     counted.patience = -1;
-    ck_assert_int_eq(memory_wait(&counted.memory, clock_ns() + 10 * NS_PER_S, &err), STATUS_LOST);
+    ck_assert_int_eq(memory_wait(&counted.memory, clock_ns() + 10 * NS_PER_S, &err), STATUS_ENVIRONMENT);
     ck_assert_int_eq(memory_wait(NULL, 0, &err), STATUS_OK);
 }
 END_TEST

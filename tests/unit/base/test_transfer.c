@@ -106,7 +106,7 @@ static enum status late_reached(struct memory *memory, struct memory_mark *mark,
 
     if (late->fails) {
         free(place);
-        return error_set(error, STATUS_LOST, "fallen off the bus");
+        return error_set(error, STATUS_ENVIRONMENT, "fallen off the bus");
     }
     *ret = late->happened >= *place;
     if (*ret)
@@ -360,7 +360,7 @@ START_TEST(a_device_that_fails_says_so_and_gives_nothing)
     ck_assert_int_eq(transfer_begin(transfers, &(struct transfer_request){host, &device.memory, NULL}, &transfer, &err),
                      STATUS_OK);
     device.fails = true;
-    ck_assert_int_eq(transfer_test(transfer, &moved, &err), STATUS_LOST);
+    ck_assert_int_eq(transfer_test(transfer, &moved, &err), STATUS_ENVIRONMENT);
     ck_assert_str_eq(err.text, "fallen off the bus");
     ck_assert(!moved);
     ck_assert_int_eq(transfer_result(transfer, &there, &err), STATUS_INVALID);
