@@ -381,7 +381,7 @@ static enum status broken_body(struct rank *self)
         return receive_round(self, 0);
     late_memory_break(self->memory);
     st = send_round(self, 0);
-    EXPECT(session_check(self->session, NULL) == STATUS_LOST);
+    EXPECT(session_check(self->session, NULL) == STATUS_ENVIRONMENT);
     return st;
 }
 

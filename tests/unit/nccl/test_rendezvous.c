@@ -123,9 +123,13 @@ START_TEST(fields_out_of_range_are_refused_under_a_right_checksum)
         size_t at;
         uint32_t value;
         const char *text;
-    } notes[] = {{16, 2, "protocol"},          {18, 0, "kind 0"},
-                 {18, NOTE_KINDS, "kind"},     {20, 2, "flags"},
-                 {28, STATUS_COUNT, "status"}, {48, NOTE_DATA_BYTES + 1, "bytes"},
+    } notes[] = {{16, 1, "protocol 1, expected 2"},
+                 {16, 3, "protocol 3, expected 2"},
+                 {18, 0, "kind 0"},
+                 {18, NOTE_KINDS, "kind"},
+                 {20, 2, "flags"},
+                 {28, STATUS_COUNT, "status"},
+                 {48, NOTE_DATA_BYTES + 1, "bytes"},
                  {48, UINT32_MAX, "bytes"}};
     struct announcement made = announcement();
     struct announcement got = {0};
