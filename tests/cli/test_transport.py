@@ -239,7 +239,7 @@ FAULTS = [
      r"rank 0: NCCL, asynchronously failed: remote process"),
     ("a send that is short", "rank=0,op=2,kind=short:4", "timeout",
      r"rank 1 waits for rank 0 in send_receive on forward/0-1, sequence 2"),
-    ("a device that falls off the bus", "rank=1,op=9,kind=lost", "lost", r"rank 1: .*cuda\w+: "),
+    ("a device that falls off the bus", "rank=1,op=9,kind=lost", "environment", r"rank 1: .*cuda\w+: "),
     ("a transfer that is later than the timeout", "rank=0,op=3,kind=delay:15000", "timeout",
      r"rank 1 waits for rank 0 in send_receive on forward/0-1"),
 ]
@@ -256,7 +256,7 @@ def staged_faults():
         expecting.failure(tally, name, result, code, words, within=25)
     result = run({"pipeline": 2}, {"memory": "device", "timeout": "4s"}, ["--quiet"],
                  env=dict(env, FERRY_STANDIN_FAULT="rank=1,op=9,kind=lost"))
-    expecting.failure(tally, "staged: a device that falls off the bus", result, "lost",
+    expecting.failure(tally, "staged: a device that falls off the bus", result, "environment",
                       r"rank 1: .*cuda\w+: ", within=20)
 
 
