@@ -130,7 +130,8 @@ static enum status receive_round(struct rank *self, int round)
     struct bundle *bundle = NULL;
     enum status st = take_round(self, round, &bundle);
 
-    for (int t = 0; st == STATUS_OK && t < bundle->count; t++)
+    EXPECT(st != STATUS_OK || bundle);
+    for (int t = 0; bundle && t < bundle->count; t++)
         EXPECT(is_filled(bundle->tensor[t], round, t));
     route_return(session_route(self->session, 1), bundle);
     return st;
@@ -270,7 +271,8 @@ static enum status flipped_body(struct rank *self)
 
     if (st == STATUS_OK && !self->rank) /* the only bundle of the pool */
         st = route_acquire(route, &bundle, &self->err);
-    if (st == STATUS_OK) /* at the receiver it was flipped on its way */
+    EXPECT(st != STATUS_OK || bundle);
+    if (bundle) /* at the receiver it was flipped on its way */
         EXPECT(is_filled(bundle->tensor[1], 0, 1) == !self->rank);
     route_return(route, bundle);
     return st;
@@ -308,7 +310,7 @@ static enum status skipped_body(struct rank *self)
 
     if (!self->rank)
         return st;
-    EXPECT(st == STATUS_OK);
+    EXPECT(st == STATUS_OK && bundle);
     for (int t = 0; t < bundle->count; t++) {
         memset(seen, 1, sizeof seen);
         tensor_get(bundle->tensor[t], seen);
