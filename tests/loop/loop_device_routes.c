@@ -390,11 +390,13 @@ static enum status broken_body(struct rank *self)
 START_TEST(a_lost_device_fails_the_transfer_in_its_own_words)
 {
     struct ranks ranks = {.session = {.timeout_ns = 5 * NS_PER_S}};
+    /* Over device messages the receiver looks at the sender's queue by itself, and may see it before it is told. */
+    const char *heard = ways[_i] == &loopback_ops ? "rank 0: late:0: the device is lost" : "late:0: the device is lost";
 
     run(&ranks, ways[_i], broken_body);
     ck_assert_int_eq(ranks.rank[0].status, STATUS_ENVIRONMENT);
     ck_assert_msg(strstr(ranks.rank[0].err.text, "late:0: the device is lost"), "%s", ranks.rank[0].err.text);
-    ck_assert_msg(strstr(ranks.rank[1].err.text, "rank 0: late:0: the device is lost"), "%s", ranks.rank[1].err.text);
+    ck_assert_msg(strstr(ranks.rank[1].err.text, heard), "%s", ranks.rank[1].err.text);
 }
 END_TEST
 
