@@ -2,10 +2,15 @@
 
 Standard library only.  FERRY names the program; MPIRUN the launcher.  Every run has a deadline, and whatever it started
 carries a mark in its environment: so a test knows what is left of a run, can signal one rank of it, and ends all of it.
+
+Two kinds of time: what only ends a test that hangs is multiplied by CK_TIMEOUT_MULTIPLIER, as Check's own limits are;
+what the product promises is not, and counts from the start of the last rank, for mpirun's own start promises nothing,
+and without the time for which the whole machine stood still.
 """
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,14 +25,20 @@ SMOLLM2 = os.path.join(ROOT, "models", "smollm2", "SmolLM2-135M-Instruct.Q4_1.gg
 KJV = os.path.join(ROOT, "models", "kjv")
 TINY = os.path.join(ROOT, "tests", "parity", "models")
 MARK = "RUNNING_PY_MARK"
+STARTS = "RUNNING_PY_STARTS"  # the folder where each rank leaves a file at its start
 OUTLIVED = -1
+PATIENCE = max(1.0, float(os.environ.get("CK_TIMEOUT_MULTIPLIER") or 1))
+TICK, STILL = 0.02, 0.5  # seconds: a sleep of TICK that lasts for more than STILL is a machine that stood still
 
 
 class Result:
-    """How a run ended.  left: the processes that were still there a moment after it, "pid name" each (ended since)."""
+    """How a run ended.  seconds: from the start of its last rank, or its own where no rank said when; still: those of
+    them that are not counted.  left: the processes that were still there a moment after it, "pid name" each (ended
+    since)."""
 
-    def __init__(self, code, out, err, seconds=0.0, left=()):
+    def __init__(self, code, out, err, seconds=0.0, left=(), still=0.0):
         self.code, self.out, self.err, self.seconds, self.left = code, out, err, seconds, list(left)
+        self.still = still
 
     def objects(self):
         """The JSON lines of standard output, by prompt number."""
@@ -36,8 +47,9 @@ class Result:
 
     def summary(self):
         """Everything about it, for a failed test's report."""
-        return "exit %s after %.1f s, left %s\n--- stdout\n%s\n--- stderr\n%s" % (
-            self.code, self.seconds, self.left, self.out[-4000:], self.err[-8000:])
+        return "exit %s after %.1f s (and %.1f s in which the machine stood still), left %s\n" \
+            "--- stdout\n%s\n--- stderr\n%s" % (self.code, self.seconds, self.still, self.left,
+                                                 self.out[-4000:], self.err[-8000:])
 
 
 def environment(extra=None):
@@ -62,6 +74,11 @@ def _stat(pid):
     return text[text.find("(") + 1:text.rfind(")")], text[text.rfind(")") + 2:].split()
 
 
+def state(pid):
+    """The letter of a process's state, "T": stopped; "": it is gone."""
+    return (_stat(pid)[1] or [""])[0]
+
+
 class Run:
     """A command under way.  Its standard output and error go to files, so that a process that is left behind and holds
     them open does not hold up the test."""
@@ -69,6 +86,7 @@ class Run:
     def __init__(self, command, extra_env=None, stdin=None, cwd=None):
         self.mark = uuid.uuid4().hex
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.starts = tempfile.mkdtemp(prefix="ferry-starts-")
         given = subprocess.DEVNULL
         if stdin is not None:
             given = tempfile.TemporaryFile()
@@ -76,6 +94,7 @@ class Run:
             given.seek(0)
         env = environment(extra_env)
         env[MARK] = self.mark
+        env[STARTS] = self.starts
         self.start = time.monotonic()
         self.process = subprocess.Popen(command, stdout=self.out, stderr=self.err, stdin=given, env=env, cwd=cwd,
                                         start_new_session=True)
@@ -91,12 +110,12 @@ class Run:
                     found.append(int(entry))
         return found
 
-    def ranks(self):
+    def ranks(self, program=FERRY):
         """{rank: (pid of its keeper, pid of its worker)}, of those that are there."""
         ranks = {}
         for pid in self.pids():
             name, fields = _stat(pid)
-            if name != os.path.basename(FERRY)[:15] or not fields:
+            if name != os.path.basename(program)[:15] or not fields:
                 continue
             for variable in _read("/proc/%d/environ" % pid).split(b"\0"):
                 if variable.startswith(b"OMPI_COMM_WORLD_RANK="):
@@ -123,7 +142,7 @@ class Run:
 
     def until(self, ready, timeout=30):
         """Wait until ready() is true; False when the run ended or the time was up before."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout * PATIENCE
         while time.monotonic() < deadline:
             if ready():
                 return True
@@ -140,14 +159,36 @@ class Run:
             except ProcessLookupError:
                 pass
 
+    def wait(self, deadline):
+        """Wait for the command's end, at most until deadline.  [(since when, how long)] the machine stood still."""
+        still, before = [], time.monotonic()
+        while self.process.poll() is None and before < deadline:
+            time.sleep(TICK)
+            now = time.monotonic()
+            if now - before > STILL:
+                still.append((before, now - before))
+            before = now
+        return still
+
+    def begin(self):
+        """When the last of its ranks started, or it itself."""
+        files = [os.path.join(self.starts, name) for name in os.listdir(self.starts)]
+        ago = time.time() - max(map(os.path.getmtime, files), default=0)
+        shutil.rmtree(self.starts)
+        return max(self.start, time.monotonic() - ago)
+
     def finish(self, timeout=120, grace=2.0):
-        """Wait for the command's end, at most until timeout seconds after its start."""
+        """Wait for the command's end, at most until timeout seconds (times PATIENCE) after its start."""
         note = ""
-        try:
-            code = self.process.wait(max(0.1, timeout - (time.monotonic() - self.start)))
-        except subprocess.TimeoutExpired:
+        timeout *= PATIENCE
+        grace *= PATIENCE
+        still = self.wait(self.start + timeout)
+        code = self.process.poll()
+        if code is None:
             code, note = OUTLIVED, "\nTEST: outlived %d s" % timeout
-        seconds = time.monotonic() - self.start
+        end, begin = time.monotonic(), self.begin()
+        still = sum(length for since, length in still if since > begin)
+        seconds = end - begin - still
         deadline = time.monotonic() + (grace if code != OUTLIVED else 0)
         left = self.pids()
         while left and time.monotonic() < deadline:
@@ -156,7 +197,7 @@ class Run:
         left = ["%d %s" % (pid, _stat(pid)[0]) for pid in left]
         self.end()
         self.process.wait()
-        result = Result(code, self.text(), self.text(self.err) + note, seconds, left)
+        result = Result(code, self.text(), self.text(self.err) + note, seconds, left, still)
         self.out.close()
         self.err.close()
         return result
@@ -170,9 +211,13 @@ def execute(command, timeout=120, **options):
 PERTURBED = os.environ.pop("MALLOC_PERTURB_", "0")
 
 
-def mpirun_command(ranks, arguments):
+# A rank says when it starts, then becomes the program.
+RANK = ["sh", "-c", '[ -z "$%s" ] || : >"$%s/$OMPI_COMM_WORLD_RANK"; exec "$@"' % (STARTS, STARTS), "sh"]
+
+
+def mpirun_command(ranks, arguments, program=None):
     perturb = [] if PERTURBED == "0" else ["-x", "MALLOC_PERTURB_=" + PERTURBED]
-    return [MPIRUN, "--oversubscribe"] + perturb + ["-n", str(ranks), FERRY] + arguments
+    return [MPIRUN, "--oversubscribe"] + perturb + ["-n", str(ranks)] + RANK + (program or [FERRY]) + arguments
 
 
 def mpirun(ranks, arguments, **options):

@@ -111,7 +111,7 @@ def running_and_late():
 def stopped():
     """Rank 3 is stopped; 0, 1 and 2 wait one for another and at last for it."""
     mesh = {"pipeline": 4}
-    start, where = command(mesh, "stopped", ["rank=3,op=12,kind=stop"], timeout="7s")
+    start, where = command(mesh, "stopped", ["rank=3,op=12,kind=stop"], timeout="12s")
     job = running.Run(start)
     job.until(lambda: "waiting for" in job.text(job.err))
     said = consult(where)
@@ -129,7 +129,7 @@ def stopped():
     shutil.copytree(only_run(where), copy)
     result = job.finish(60)
     expecting.failure(tally, "rank 3 of a chain of 4 is stopped", result, "timeout", r"rank 3 has been silent",
-                      r"waiting for 5\.\d s: rank 3 does not answer", within=7 + fault_matrix.GRACE,
+                      r"waiting for 5\.\d s: rank 3 does not answer", within=12 + fault_matrix.GRACE,
                       absent=[r"rank [012] has been silent"])
     said = consult(where)
     if said:

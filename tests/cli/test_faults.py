@@ -196,7 +196,7 @@ def end_after(job, what):
     before = time.monotonic()
     what(job)
     result = job.finish(60)
-    result.seconds = time.monotonic() - before
+    result.seconds = time.monotonic() - before - result.still
     return result
 
 
@@ -363,7 +363,7 @@ def test_signals():
         time.sleep(0.5)
         with os.fdopen(ends[0], "rb") as reader:
             out = reader.read().lstrip(b"x")
-        err = process.communicate(timeout=30)[1]
+        err = process.communicate(timeout=30 * running.PATIENCE)[1]
         tally.check(process.returncode == 0 and len(out.splitlines()) == len(PROMPTS),
                     "a full non-blocking pipe loses nothing", "%s\n%s\n%s" % (process.returncode, out, err))
 
@@ -371,8 +371,8 @@ def test_signals():
     def full_output():
         path = topology("full-output", {"pipeline": 1})
         with open("/dev/full", "wb") as full:
-            done = subprocess.run([running.FERRY, "run", path], stdout=full, stderr=subprocess.PIPE, timeout=30,
-                                  check=False)
+            done = subprocess.run([running.FERRY, "run", path], stdout=full, stderr=subprocess.PIPE,
+                                  timeout=30 * running.PATIENCE, check=False)
             tally.check(done.returncode == 9 and b"standard output: No space left" in done.stderr,
                         "results on a full disk", done.stderr.decode())
             for words in (["--help"], ["run", "--help"], ["version"], ["help", "plan"]):
@@ -479,7 +479,8 @@ def test_signals():
     def mpirun_killed_before_a_stopped_rank():
         path = topology("mpirun-kill-stopped", {"pipeline": 2}, startup_timeout="60s")
         job = running.Run(running.mpirun_command(2, ["run", path, "--fault", "rank=1,op=0,kind=stop"]))
-        time.sleep(2)
+        tally.check(job.until(lambda: any(running.state(pid) == "T" for pid in job.pids())), "rank 1 is stopped",
+                    job.text(job.err))
         result = end_after(job, lambda job: os.kill(job.process.pid, signal.SIGKILL))
         tally.check(not result.left, "SIGKILL to mpirun leaves no stopped process", result.summary())
 

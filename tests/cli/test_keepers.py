@@ -15,7 +15,7 @@ tally = running.Tally()
 folder = tempfile.mkdtemp(prefix="ferry-keepers-")
 
 
-def start(name, ranks=2, delay="3s", operation=16, **communication):
+def start(name, ranks=2, delay="%ds" % (2 + running.PATIENCE), operation=16, **communication):
     """A run that stands for a while in one operation; comes back when it does.  (the run, its run_dir)"""
     where, last = os.path.join(folder, name), min(1, ranks - 1)
     path = running.write_topology(

@@ -21,7 +21,7 @@ folder = tempfile.mkdtemp(prefix="ferry-offline-")
 def ferry(*arguments):
     # Leaks are not looked for where Open MPI runs: it has its own.
     extra = {"ASAN_OPTIONS": "detect_leaks=0"} if arguments[0] == "run" else None
-    done = subprocess.run([running.FERRY, *arguments], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([running.FERRY, *arguments], capture_output=True, text=True, timeout=60 * running.PATIENCE,
                           env=running.environment(extra))
     return running.Result(done.returncode, done.stdout, done.stderr)
 

@@ -21,7 +21,7 @@ tally = running.Tally()
 
 
 def ferry(*arguments, program=running.FERRY, **variables):
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60 * running.PATIENCE,
                           env=running.environment({**NO_LEAKS, **variables}))
     return running.Result(done.returncode, done.stdout, done.stderr)
 

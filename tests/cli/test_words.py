@@ -14,7 +14,7 @@ tally = running.Tally()
 
 def output(*words):
     return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
-                          timeout=30).stdout
+                          timeout=30 * running.PATIENCE).stdout
 
 
 def options(text):

@@ -227,12 +227,13 @@ class Cluster:
     def mpirun(self, ranks, arguments, interface="eth0", mca=(), program=None):
         """The command line, on node1, that starts ferry with these arguments over all hosts."""
         options = ["--oversubscribe", "--host", self.where(-(-ranks // len(self.names))), "-n", str(ranks),
+                   "-x", running.STARTS,
                    "--mca", "plm_rsh_args", "-F " + self.config]
         if interface:
             options += ["--mca", "btl_tcp_if_include", interface, "--mca", "oob_tcp_if_include", interface]
         for name, value in dict(mca).items():
             options += ["--mca", name, str(value)]
-        return [running.MPIRUN, *options, *(program or [running.FERRY]), *arguments]
+        return [running.MPIRUN, *options, *running.RANK, *(program or [running.FERRY]), *arguments]
 
     def start(self, ranks, arguments, launch=None, env=None, **options):
         """A Job under bare mpirun, or, with launch (its options), under tests/cluster/launch."""

@@ -124,7 +124,7 @@ def end_after(job, what, grace=4.0):
     before = time.monotonic()
     what()
     result = job.finish(60, grace)
-    result.seconds = time.monotonic() - before
+    result.seconds = time.monotonic() - before - result.still
     return result
 
 

@@ -24,7 +24,7 @@ def gpu_check(*arguments, **variables):
                           env=running.environment({"ASAN_OPTIONS": "detect_leaks=0", **variables}),
                           start_new_session=True) as process:
         try:
-            out, err = process.communicate(timeout=400)
+            out, err = process.communicate(timeout=400 * running.PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             out, err = process.communicate()

@@ -4,6 +4,7 @@
 #include <check.h>
 #include <jansson.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@
 #include "topology/topology.h"
 
 enum { LATE_US = 100 }; /* the longest that the device holds back a piece of work */
+enum { FEWEST_PROMPTS = 8 };
 
 static enum status note(void *context, const struct result *result, struct error *err)
 {
@@ -70,7 +72,7 @@ static enum status open_rank(struct outcome *o, struct rank_objects *r)
     };
     const struct transport_ops *ops = job->device ? job->device : &loopback_ops;
     const struct manifest manifest = {.why = ""};
-    enum status st = checkpoint_open(MODEL, &r->checkpoint, &o->err);
+    enum status st = checkpoint_open(job->model, &r->checkpoint, &o->err);
 
     if (st == STATUS_OK)
         st = plan_create(job->topology, r->checkpoint, &r->plan, &o->err);
@@ -195,7 +197,7 @@ void generating_run(struct generating *job)
     struct text text = {0};
     pthread_t thread[GENERATING_RANKS];
 
-    text_add(&text, "ferry: 1\nname: loop\nmesh: {%s}\nworkload:\n  generate:\n    model: %s\n", job->mesh, MODEL);
+    text_add(&text, "ferry: 1\nname: loop\nmesh: {%s}\nworkload:\n  generate:\n    model: %s\n", job->mesh, job->model);
     if (job->microbatch)
         text_add(&text, "    microbatch: %u\n", job->microbatch);
     ck_assert_msg(topology_parse(text_string(&text), text.length, "loop.yaml", NULL, 0, &job->topology, NULL, &err) ==
@@ -215,20 +217,27 @@ void generating_run(struct generating *job)
     text_done(&text);
 }
 
-void golden_load(struct golden *ret)
+void golden_load(const char *name, struct golden *ret)
 {
+    char path[256];
     json_error_t problem;
-    json_t *golden = json_load_file(GOLDEN, 0, &problem);
-    json_t *list = json_object_get(golden, "prompts");
     uint64_t used = 0;
 
-    ck_assert_ptr_nonnull(golden);
-    *ret =
-        (struct golden){.prompts = {.count = (uint32_t)json_array_size(list), .begin = ret->begin, .tokens = ret->ids}};
+    (void)snprintf(path, sizeof path, SOURCE "/tests/parity/golden/%s.json", name);
+    (void)snprintf(ret->model, sizeof ret->model,
+                   strcmp(name, "kjv") ? SOURCE "/tests/parity/models/%s" : SOURCE "/models/%s", name);
+    json_t *golden = json_load_file(path, 0, &problem);
+    json_t *list = json_object_get(golden, "prompts");
+    uint32_t listed = (uint32_t)json_array_size(list);
+
+    ck_assert_msg(listed > 0 && listed <= GENERATING_PROMPTS, "%s: %s", path, problem.text);
+    ret->prompts = (struct prompts){
+        .count = (FEWEST_PROMPTS + listed - 1) / listed * listed, .begin = ret->begin, .tokens = ret->ids};
     ck_assert_uint_le(ret->prompts.count, GENERATING_PROMPTS);
+    ret->begin[0] = 0;
     for (uint32_t i = 0; i < ret->prompts.count; i++) {
-        json_t *ids = json_object_get(json_array_get(list, i), "prompt_tokens");
-        json_t *made = json_object_get(json_array_get(list, i), "tokens");
+        json_t *ids = json_object_get(json_array_get(list, i % listed), "prompt_tokens");
+        json_t *made = json_object_get(json_array_get(list, i % listed), "tokens");
 
         for (size_t k = 0; k < json_array_size(ids); k++)
             ret->ids[used++] = (uint32_t)json_integer_value(json_array_get(ids, k));

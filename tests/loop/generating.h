@@ -28,6 +28,7 @@ struct outcome {
 /* One run.  Zeros are defaults. */
 struct generating {
     const char *mesh;                   /* "pipeline: 2" */
+    const char *model;                  /* its folder; borrowed */
     uint32_t microbatch;                /* 0: auto */
     uint32_t chunk;                     /* 0: 5 */
     const struct compute_ops *ops;      /* NULL: the CPU's */
@@ -51,13 +52,16 @@ struct generating {
 /* Run it.  The caller looks at the outcomes. */
 void generating_run(struct generating *job);
 
-/* The prompts of tests/parity/golden/kjv.json and the tokens that transformers computed for them. */
+/* The prompts of tests/parity/golden/NAME.json and the tokens that transformers computed for them with that model;
+ * fewer than 8 prompts come more than once.  "kjv" is the shipped model; that of "llama-10-layers" takes a thirtieth of
+ * its arithmetic, for tests of many runs in which only what is around the model matters. */
 struct golden {
+    char model[256]; /* its folder */
     struct prompts prompts;
     uint64_t begin[GENERATING_PROMPTS + 1];
     uint32_t ids[4096];
     uint32_t expected[GENERATING_PROMPTS][GENERATING_NEW];
 };
-void golden_load(struct golden *ret);
+void golden_load(const char *name, struct golden *ret);
 
 #endif

@@ -42,7 +42,7 @@ static void set_all(uint32_t deadline_ms)
 
 static void run(const char *mesh, uint32_t microbatch)
 {
-    golden_load(&golden);
+    golden_load("llama-10-layers", &golden);
     slow = cpu_compute;
     slow.norm = slow_norm;
     slow.embed = poisoned_embed;
@@ -50,6 +50,7 @@ static void run(const char *mesh, uint32_t microbatch)
     job.mesh = mesh;
     job.microbatch = microbatch;
     job.ops = &slow;
+    job.model = golden.model;
     job.prompts = golden.prompts;
     job.prompts.deadline_ms = deadlines;
     generating_run(&job);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "tests/loop/generating.h"
 
+static const char MODEL[] = "llama-10-layers";
 static struct golden golden;
 static struct generating job;
 
@@ -177,12 +178,13 @@ static const struct compute_ops pretending = {
 
 static void start(const char *mesh, const struct compute_ops *ops, const struct fault *fault)
 {
-    golden_load(&golden);
+    golden_load(MODEL, &golden);
     memset(&job, 0, sizeof job);
     job.mesh = mesh;
     job.ops = ops;
     job.faults = fault;
     job.fault_count = fault != NULL;
+    job.model = golden.model;
     job.prompts = golden.prompts;
 }
 
@@ -371,7 +373,7 @@ static void check_abort(const char *mesh, uint32_t microbatch, uint32_t token)
 /* In a prompt; then the third token that some prompt generates. */
 START_TEST(an_aborted_step_leaves_no_trace)
 {
-    golden_load(&golden);
+    golden_load(MODEL, &golden);
     check_abort(all_meshes[_i], 0, golden.prompts.tokens[golden.prompts.begin[3] + 2]);
     check_abort(all_meshes[_i], 0, golden.expected[1][2]);
     check_abort(all_meshes[_i], 1, golden.expected[1][2]);

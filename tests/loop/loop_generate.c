@@ -12,10 +12,11 @@ static struct generating job;
 
 static void run_over(const char *mesh, uint32_t prompts, const struct transport_ops *device)
 {
-    golden_load(&golden);
+    golden_load("kjv", &golden);
     golden.prompts.count = prompts ? prompts : golden.prompts.count;
     memset(&job, 0, sizeof job);
     job.mesh = mesh;
+    job.model = golden.model;
     job.prompts = golden.prompts;
     job.device = device;
     generating_run(&job);
@@ -74,10 +75,11 @@ END_TEST
 
 START_TEST(prompts_that_came_damaged_are_refused_before_a_row_is_looked_up)
 {
-    golden_load(&golden);
+    golden_load("kjv", &golden);
     golden.prompts.tokens[1] = UINT32_MAX;
     memset(&job, 0, sizeof job);
     job.mesh = "data: 2";
+    job.model = golden.model;
     job.prompts = golden.prompts;
     generating_run(&job);
     for (int i = 0; i < job.ranks; i++) {
