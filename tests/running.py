@@ -174,7 +174,6 @@ class Run:
         """When the last of its ranks started, or it itself."""
         files = [os.path.join(self.starts, name) for name in os.listdir(self.starts)]
         ago = time.time() - max(map(os.path.getmtime, files), default=0)
-        shutil.rmtree(self.starts)
         return max(self.start, time.monotonic() - ago)
 
     def finish(self, timeout=120, grace=2.0):
@@ -200,6 +199,7 @@ class Run:
         result = Result(code, self.text(), self.text(self.err) + note, seconds, left, still)
         self.out.close()
         self.err.close()
+        shutil.rmtree(self.starts)
         return result
 
 

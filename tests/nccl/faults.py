@@ -2,15 +2,16 @@
 
 usage: faults.py MPIRUN NCCL_FAULTS NCCL_JOB [MODE]...
 """
-import contextlib
+import concurrent.futures
 import os
 import re
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import running  # noqa: E402
+
+AT_ONCE = 3  # most of the time a job waits
 # mode, environment, ranks that must end well, seconds.  Others are dead or stopped.
 CASES = [
     ('late', {}, [0, 1], 30),
@@ -30,7 +31,6 @@ CASES = [
     ('slow', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=delay:60000'}, [0, 1], 30),
 ]
 
-
 TIMEOUT, GRACE = 1, 10  # seconds: of the job's ranks, and beyond it until all must be gone
 # Rank 1's operation number 18 sends in the ring, 19 receives, 21 sums: kinds of fault, and what the cause is.
 JOB_CASES = [(operation, kind, status)
@@ -48,58 +48,25 @@ BUILD_CASES = [
 ]
 
 
-def end(process):
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-
-
-def children(parent):
-    """Process ids right below parent, from /proc: no tool for it is on a bare machine."""
-    found = []
-    for entry in os.listdir('/proc'):
-        if not entry.isdigit():
-            continue
-        with contextlib.suppress(OSError), open(f'/proc/{entry}/stat', encoding='utf-8') as stat:
-            if int(stat.read().rsplit(')', 1)[1].split()[1]) == parent:
-                found.append(int(entry))
-    return found
-
-
 def run(command, env, wanted, limit):
-    """The lines of the ranks; a rank that is stopped or dead does not count."""
-    began = time.monotonic()
-    # mpirun's own words go elsewhere: they would come in the midst of a rank's line.
-    with tempfile.TemporaryFile('w+') as out, tempfile.TemporaryFile('w+') as err:
-        process = subprocess.Popen(command, env={**os.environ, **env}, stdout=out, stderr=err, start_new_session=True)
-        output = ''
-        while time.monotonic() - began < limit:
-            over = process.poll() is not None
-            out.seek(0)
-            output = out.read()
-            if over or all(re.search(rf'^rank {rank}: .*\n', output, re.MULTILINE) for rank in wanted):
-                break
-            time.sleep(0.05)
-        for rank in children(process.pid):
-            with contextlib.suppress(ProcessLookupError):  # it has ended by itself meanwhile
-                os.kill(rank, signal.SIGKILL)
-        end(process)
-        process.wait()
-    return output, time.monotonic() - began
+    """The lines of the ranks, and the seconds since the last one started; a rank that is stopped or dead does not
+    count."""
+    job = running.Run(command, extra_env=env)
+    job.until(lambda: all(re.search(rf'^rank {rank}: .*\n', job.text(), re.MULTILINE) for rank in wanted), limit)
+    output, took = job.text(), time.monotonic() - job.begin()
+    job.end()
+    job.finish()
+    return output, took
 
 
 def mpirun_of(mpirun, ranks, *words):
-    return [mpirun, '--oversubscribe', '--enable-recovery', '-n', str(ranks), *words]
+    return [mpirun, '--oversubscribe', '--enable-recovery', '-n', str(ranks), *running.RANK, *words]
 
 
 def fault_failed(mpirun, program, mode, env, wanted, limit):
     output, took = run(mpirun_of(mpirun, 3 if mode in ('behind', 'held') else 2, program, mode), env, wanted, limit)
     wrong = [rank for rank in wanted if not re.search(rf'^rank {rank}: ok$', output, re.MULTILINE)]
-    print(f'{mode:28} {"FAILED" if wrong else "ok":6} {took:5.1f} s')
-    if wrong:
-        print(output)
-    return bool(wrong)
+    return bool(wrong), f'{mode:28} {"FAILED" if wrong else "ok":6} {took:5.1f} s\n' + (output if wrong else '')
 
 
 def job_failed(mpirun, program, operation, kind, status):
@@ -120,28 +87,23 @@ def cause_failed(command, env, name, left, wanted, unwanted):
     """One cause, as wanted; every rank that is left leaves in time, and the device's memory is its own."""
     output, took = run(command, env, left, TIMEOUT + GRACE)
     causes = re.findall(r'^cause: (.*)$', output, re.MULTILINE)
-    good = (len(causes) == 1 and re.match(wanted, causes[0]) and
+    good = (took <= TIMEOUT + GRACE and len(causes) == 1 and re.match(wanted, causes[0]) and
             not (unwanted and re.search(unwanted, causes[0])) and
             all(re.search(rf'^rank {rank}: left, memory its own$', output, re.MULTILINE) for rank in left))
-    print(f'{name:28} {"ok" if good else "FAILED":6} {took:5.1f} s')
-    if not good:
-        print(output)
-    return not good
+    return not good, f'{name:28} {"ok" if good else "FAILED":6} {took:5.1f} s\n' + ('' if good else output)
 
 
 def main():
     mpirun, faults, job = sys.argv[1:4]
     only = sys.argv[4:]
+    jobs = [(fault_failed, mpirun, faults, *case) for case in CASES if not only or case[0] in only]
+    jobs += [(job_failed, mpirun, job, *case) for case in JOB_CASES if not only or 'job' in only]
+    jobs += [(build_failed, mpirun, job, *case) for case in BUILD_CASES if not only or 'build' in only]
     failed = 0
-    for case in CASES:
-        if not only or case[0] in only:
-            failed += fault_failed(mpirun, faults, *case)
-    for operation, kind, status in JOB_CASES:
-        if not only or 'job' in only:
-            failed += job_failed(mpirun, job, operation, kind, status)
-    for case in BUILD_CASES:
-        if not only or 'build' in only:
-            failed += build_failed(mpirun, job, *case)
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        for bad, words in pool.map(lambda one: one[0](*one[1:]), jobs):
+            print(words, end='', flush=True)
+            failed += bad
     return 1 if failed else 0
 
 
