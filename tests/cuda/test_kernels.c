@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backends/cuda/kernels.h"
+#include "tests/each.h"
 
 static uint32_t bits_of(float value)
 {
@@ -40,13 +41,13 @@ START_TEST(every_half_is_widened_exactly)
 
         kernel_widen_f16(&out, &in, 0);
         if ((half >> 10 & 31) < 31)
-            ck_assert_msg((double)float_of(out) == half_value(half) && out >> 31 == half >> 15, "%04x", half);
+            assert_each((double)float_of(out) == half_value(half) && out >> 31 == half >> 15, "%04x", half);
         else if (half & 1023)
-            ck_assert(isnan(float_of(out)));
+            assert_each(isnan(float_of(out)), "%04x", half);
         else
             ck_assert(isinf(float_of(out)) && out >> 31 == half >> 15);
         kernel_widen_bf16(&out, &in, 0);
-        ck_assert_uint_eq(out, half << 16);
+        assert_each(out == half << 16, "%04x: %08x", half, out);
     }
 }
 END_TEST
@@ -65,9 +66,9 @@ static void check_between(void (*narrow)(void *out, const void *in, kernel_u64 k
         float negative = -inputs[i];
 
         narrow(&out, &inputs[i], 0);
-        ck_assert_msg(out == expected[i], "%a: %04x, expected %04x", (double)inputs[i], out, expected[i]);
+        assert_each(out == expected[i], "%a: %04x, expected %04x", (double)inputs[i], out, expected[i]);
         narrow(&out, &negative, 0);
-        ck_assert_uint_eq(out, expected[i] | 0x8000);
+        assert_each(out == (expected[i] | 0x8000), "%a: %04x", (double)negative, out);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "tests/each.h"
 #include "tests/standin/hold.h"
 #include "tests/standin/standin.h"
 #include "tests/standin/suite.h"
@@ -70,7 +71,7 @@ static void desk_open(struct desk *desk)
 static void all_are(const unsigned char *bytes, size_t count, int value)
 {
     for (size_t k = 0; k < count; k++)
-        ck_assert_msg(bytes[k] == value, "byte %zu is %#x", k, bytes[k]);
+        assert_each(bytes[k] == value, "byte %zu is %#x", k, bytes[k]);
 }
 
 /* Run in a process of its own, with stderr in text; its wait status. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backends/cpu/cpu.h"
+#include "tests/each.h"
 #include "tests/unit/cpu/paths.h"
 #include "tests/unit/cpu/reference.h"
 
@@ -95,12 +96,12 @@ static void check_product(const char *path, struct compute *compute, const struc
 
             if (!bias)
                 expected = sample->expected[t * rows + r];
-            ck_assert_msg(same_float(y[t * ldy + r], expected), "%s %s [%zu, %zu] x %zu tokens: y[%zu][%zu] %a for %a",
-                          path, weight_type_name(sample->w.type), rows, (size_t)sample->w.cols, tokens, t, r,
-                          (double)y[t * ldy + r], (double)expected);
+            assert_each(same_float(y[t * ldy + r], expected), "%s %s [%zu, %zu] x %zu tokens: y[%zu][%zu] %a for %a",
+                        path, weight_type_name(sample->w.type), rows, (size_t)sample->w.cols, tokens, t, r,
+                        (double)y[t * ldy + r], (double)expected);
         }
         for (size_t r = rows; r < ldy; r++)
-            ck_assert_msg(y[t * ldy + r] == 7.0f, "%s wrote beyond row %zu", path, t);
+            assert_each(y[t * ldy + r] == 7.0f, "%s wrote beyond row %zu", path, t);
     }
     free(y);
 }
@@ -196,8 +197,8 @@ START_TEST(products_over_a_slice_of_the_columns_read_that_slice)
                 for (size_t t = 0; t < tokens; t++) {
                     float expected = reference_dot(decoded + 2 * unit, sample.x + t * sample.ldx + 2 * unit, 3 * unit);
 
-                    ck_assert_msg(same_float(y[t * 14 + r], expected), "%s row %zu of %zu tokens", paths_name(path), r,
-                                  tokens);
+                    assert_each(same_float(y[t * 14 + r], expected), "%s row %zu of %zu tokens", paths_name(path), r,
+                                tokens);
                 }
             }
         }
