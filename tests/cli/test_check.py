@@ -187,8 +187,8 @@ expecting.failure(tally, "a fault that is none", alone([pair, "--fault", "rank=0
 expecting.failure(tally, "another number of ranks", check(pair, 3), "topology", r"mpirun -n 2 ferry check")
 result = alone(["--help"])
 tally.check(result.code == 0 and "--json" in result.out and "Exit codes" in result.out, "--help", result.summary())
-mixed = running.execute([running.MPIRUN, "--oversubscribe", "-n", "1", running.FERRY, "check", pair, ":", "-n", "1",
-                         running.FERRY, "bench", pair], timeout=60)
+mixed = running.execute([running.MPIRUN, "--oversubscribe", "-n", "1", *running.RANK, running.FERRY, "check", pair, ":",
+                         "-n", "1", *running.RANK, running.FERRY, "bench", pair], timeout=60)
 expecting.failure(tally, "two commands in one job", mixed, "mismatch", r"option\.command")
 result = running.execute(["bash", "-c", "exec %s check %s > /dev/full" % (running.FERRY, running.write_topology(
     folder, "single", None, world=1))], timeout=30)

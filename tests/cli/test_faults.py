@@ -283,7 +283,7 @@ def test_signals():
         for name, command in (("sleeps", "sleep 60"), ("has ended", "true")):
             path = topology("missing-" + command.split()[0], {"pipeline": 3}, startup_timeout="4s")
             script = '[ $OMPI_COMM_WORLD_RANK = 1 ] && exec %s; exec "%s" run "%s"' % (command, running.FERRY, path)
-            result = running.execute([running.MPIRUN, "--oversubscribe", "-n", "3", "sh", "-c", script], timeout=60)
+            result = running.execute(running.mpirun_command(3, ["-c", script], program=["sh"]), timeout=60)
             # mpirun sees at times that a rank ended before MPI_Init while others did not; then it names the rank itself.
             if command == "true" and "exited due to process rank 1" in result.err:
                 tally.check(result.code == 1 and not result.left, "a rank that never starts is named by mpirun",

@@ -52,8 +52,8 @@ class Case:
     def shell(self, ranks, script, **options):
         """Every rank runs this sh script; $FERRY is the program, $RANK its rank."""
         program = 'FERRY="%s"; RANK="${OMPI_COMM_WORLD_RANK:-0}"\n%s' % (running.FERRY, script)
-        return running.execute([running.MPIRUN, "--oversubscribe", "-n", str(ranks), "sh", "-c", program],
-                               cwd=self.folder, timeout=40, **options)
+        return running.execute(running.mpirun_command(ranks, ["-c", program], program=["sh"]), cwd=self.folder, timeout=40,
+                               **options)
 
 
 def ferry(*arguments, **options):
@@ -490,8 +490,8 @@ def two(case, first, second, env=("", "")):
     """Rank 0 runs the arguments of first, rank 1 those of second."""
     command = [running.MPIRUN, "--oversubscribe"]
     for number, (arguments, variable) in enumerate(zip((first, second), env)):
-        command += ([":"] if number else []) + ["-n", "1"] + (["-x", variable] if variable else []) + [running.FERRY]
-        command += arguments
+        command += ([":"] if number else []) + ["-n", "1"] + (["-x", variable] if variable else [])
+        command += running.RANK + [running.FERRY] + arguments
     return running.execute(command, timeout=40, cwd=case.folder)
 
 
