@@ -8,10 +8,10 @@
 #include <check.h>
 
 /* The condition must hold; else the test fails with the words behind it, as for printf. */
-#define assert_each(condition, ...)    \
-    do {                               \
-        if (!(condition))              \
-            ck_abort_msg(__VA_ARGS__); \
+#define assert_each(condition, ...)                                                                                    \
+    do {                                                                                                               \
+        if (!(condition))                                                                                              \
+            ck_abort_msg(__VA_ARGS__);                                                                                 \
     } while (0)
 
 #endif

@@ -224,13 +224,15 @@ class Cluster:
         """mpirun's word for the hosts and their slots."""
         return ",".join("%s:%d" % (name, per_host) for name in self.names)
 
-    def mpirun(self, ranks, arguments, interface="eth0", mca=(), program=None):
-        """The command line, on node1, that starts ferry with these arguments over all hosts."""
+    def mpirun(self, ranks, arguments, interface="eth0", mca=(), program=None, variables=()):
+        """The command line, on node1, that starts ferry (or program) with these arguments over all hosts; variables:
+        "NAME=value" each."""
         options = ["--oversubscribe", "--host", self.where(-(-ranks // len(self.names))), "-n", str(ranks),
-                   "-x", running.STARTS,
                    "--mca", "plm_rsh_args", "-F " + self.config]
         if interface:
             options += ["--mca", "btl_tcp_if_include", interface, "--mca", "oob_tcp_if_include", interface]
+        for variable in (running.STARTS, *variables):
+            options += ["-x", variable]
         for name, value in dict(mca).items():
             options += ["--mca", name, str(value)]
         return [running.MPIRUN, *options, *running.RANK, *(program or [running.FERRY]), *arguments]

@@ -26,9 +26,8 @@ def rows(text):
 
 
 def measure(cluster, compute):
-    program = ["-x", "FERRY_PLUGIN_DIR=" + sys.argv[2], sys.argv[1]]
     return cluster.run(2, ["--compute", compute, "--repeats", "3", "--bytes", str(BYTES), "--bound", str(BOUND)],
-                       program=program, timeout=120)
+                       program=[sys.argv[1]], variables=["FERRY_PLUGIN_DIR=" + sys.argv[2]], timeout=120)
 
 
 def little_shows(cluster, compute):
