@@ -6,15 +6,38 @@
 #include <emmintrin.h>
 #include <string.h>
 
+#include "base/runs.h"
+
+static void stream_whole(__m128i *out, const unsigned char *in, size_t whole)
+{
+    for (size_t i = 0; i < whole; i++)
+        _mm_stream_si128(out + i, _mm_loadu_si128((const void *)(in + i * sizeof *out)));
+}
+
 void stream_copy(void *to, const void *from, size_t bytes)
 {
     __m128i *out = to;
     const unsigned char *in = from;
     size_t whole = bytes / sizeof *out;
 
-    for (size_t i = 0; i < whole; i++)
-        _mm_stream_si128(out + i, _mm_loadu_si128((const void *)(in + i * sizeof *out)));
+    stream_whole(out, in, whole);
     if (bytes % sizeof *out)
         memcpy(out + whole, in + whole * sizeof *out, bytes % sizeof *out);
+    _mm_sfence();
+}
+
+void stream_runs(void *to, const void *from, size_t from_stride, size_t run, size_t rows)
+{
+    __m128i *out = to;
+    const unsigned char *in = from;
+    size_t whole = run / sizeof *out;
+
+    /* Side by side, such runs do not begin where a store past the cache may. */
+    if (run % sizeof *out) {
+        runs_copy(to, run, from, from_stride, run, rows);
+        return;
+    }
+    for (size_t i = 0; i < rows; i++)
+        stream_whole(out + i * whole, in + i * from_stride, whole);
     _mm_sfence();
 }

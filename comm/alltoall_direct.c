@@ -51,18 +51,13 @@ static enum status send_to(struct collective *work, int to, int round, struct er
     uint64_t count = layout_count(&work->to, to);
     struct rows rows = piece_of(work, count, round);
     struct part part = piece_part(work, count, layout_count(&work->from, to), rows);
-    unsigned char *payload = NULL;
-    enum status st = STATUS_OK;
 
     if (!travels(rows, round))
         return STATUS_OK;
     if (rows.count == 1)
         return collective_send_from(work, &to, 1, &part,
                                     work->send->data + slab_offset(&work->send_slab, work->to.start[to], rows), err);
-    st = collective_send(work, &to, 1, &part, &payload, err);
-    if (st == STATUS_OK)
-        st = slab_pack(work->device, &work->send_slab, work->send->data, work->to.start[to], count, rows, payload, err);
-    return st;
+    return collective_send_packed(work, to, &part, &work->send_slab, work->send->data, work->to.start[to], rows, err);
 }
 
 static enum status receive_from(struct collective *work, int from, int round, struct error *err)

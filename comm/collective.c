@@ -81,10 +81,16 @@ static unsigned char *take(const struct collective *work, size_t bytes, struct e
     return NULL;
 }
 
-/* A send to members [count] out of bytes; NULL: out of staging memory that is still to be filled.  apart: large
- * payloads with a header of their own. */
+/* How a payload is to lie. */
+enum lie {
+    LIE_TOGETHER, /* behind its header */
+    LIE_APART,    /* if it is large, its header is a message of its own */
+    LIE_WRITTEN   /* behind its header, and once it is written nobody here reads it */
+};
+
+/* A send to members [count] out of bytes; NULL: out of memory that is still to be filled. */
 static enum status open_send(struct collective *work, const int *members, int count, const struct part *part,
-                             bool apart, const unsigned char *bytes, struct error *err)
+                             enum lie lie, const unsigned char *bytes, struct error *err)
 {
     enum status st = grow(work, work->send_count, err);
     struct framed_send *send = NULL;
@@ -101,14 +107,16 @@ static enum status open_send(struct collective *work, const int *members, int co
     send->peer_count = count;
     for (int i = 0; i < count; i++)
         work->peers[work->peer_count + i] = work->group->spec.members[members[i]];
-    send->detached = apart && detaches(work, part);
+    send->detached = lie == LIE_APART && detaches(work, part);
     send->payload_bytes = part->bytes;
-    send->payload =
-        (send->detached || device) && bytes ? (unsigned char *)(uintptr_t)bytes : take(work, part->bytes, err);
+    send->device = device;
+    if ((send->detached || device) && bytes)
+        send->payload = (unsigned char *)(uintptr_t)bytes;
+    else if (lie != LIE_WRITTEN || !framed_send_room(send, work->completion.session))
+        send->payload = take(work, part->bytes, err);
     if (!send->payload)
         return error_wrap(err, STATUS_NOMEM, "a message of %zu bytes", part->bytes);
-    send->borrowed = send->payload == bytes;
-    send->device = device;
+    send->borrowed = send->room || send->payload == bytes;
     send->headroom = !send->borrowed;
     if (bytes && !send->borrowed && part->bytes)
         memcpy(send->payload, bytes, part->bytes);
@@ -120,7 +128,7 @@ static enum status open_send(struct collective *work, const int *members, int co
 enum status collective_send(struct collective *work, const int *members, int count, const struct part *part,
                             unsigned char **ret, struct error *err)
 {
-    enum status st = open_send(work, members, count, part, false, NULL, err);
+    enum status st = open_send(work, members, count, part, LIE_TOGETHER, NULL, err);
 
     if (st == STATUS_OK)
         *ret = work->sends[work->send_count - 1].payload;
@@ -130,10 +138,27 @@ enum status collective_send(struct collective *work, const int *members, int cou
 enum status collective_send_from(struct collective *work, const int *members, int count, const struct part *part,
                                  const unsigned char *bytes, struct error *err)
 {
-    return open_send(work, members, count, part, true, bytes, err);
+    return open_send(work, members, count, part, LIE_APART, bytes, err);
 }
 
-static enum status open_send_all(struct collective *work, const struct part *part, bool apart,
+enum status collective_send_packed(struct collective *work, int member, const struct part *part,
+                                   const struct slab *slab, const unsigned char *tensor, uint64_t start,
+                                   struct rows rows, struct error *err)
+{
+    enum status st = open_send(work, &member, 1, part, LIE_WRITTEN, NULL, err);
+    const struct framed_send *send = NULL;
+
+    if (st != STATUS_OK)
+        return st;
+    send = &work->sends[work->send_count - 1];
+    if (send->room) {
+        slab_stream(slab, tensor, start, part->send_count, rows, send->payload);
+        return STATUS_OK;
+    }
+    return slab_pack(send->device, slab, tensor, start, part->send_count, rows, send->payload, err);
+}
+
+static enum status open_send_all(struct collective *work, const struct part *part, enum lie lie,
                                  const unsigned char *bytes, struct error *err)
 {
     int *members = calloc((size_t)work->size, sizeof *members);
@@ -144,7 +169,7 @@ static enum status open_send_all(struct collective *work, const struct part *par
     /* Start behind oneself, so that not everybody sends to the first member first. */
     for (int i = 1; i < work->size; i++)
         members[i - 1] = (work->rank + i) % work->size;
-    st = open_send(work, members, work->size - 1, part, apart, bytes, err);
+    st = open_send(work, members, work->size - 1, part, lie, bytes, err);
     free(members);
     return st;
 }
@@ -152,7 +177,7 @@ static enum status open_send_all(struct collective *work, const struct part *par
 enum status collective_send_all(struct collective *work, const struct part *part, unsigned char **ret,
                                 struct error *err)
 {
-    enum status st = open_send_all(work, part, false, NULL, err);
+    enum status st = open_send_all(work, part, LIE_TOGETHER, NULL, err);
 
     if (st == STATUS_OK)
         *ret = work->sends[work->send_count - 1].payload;
@@ -162,13 +187,13 @@ enum status collective_send_all(struct collective *work, const struct part *part
 enum status collective_send_all_from(struct collective *work, const struct part *part, const unsigned char *bytes,
                                      struct error *err)
 {
-    return open_send_all(work, part, true, bytes, err);
+    return open_send_all(work, part, LIE_APART, bytes, err);
 }
 
 enum status collective_send_all_apart(struct collective *work, const struct part *part, unsigned char **ret,
                                       struct error *err)
 {
-    enum status st = open_send_all(work, part, true, NULL, err);
+    enum status st = open_send_all(work, part, LIE_APART, NULL, err);
 
     if (st == STATUS_OK)
         *ret = work->sends[work->send_count - 1].payload;

@@ -95,6 +95,10 @@ struct part collective_part(const struct collective *work);
 /* Send one payload to members [count]; *ret is where the caller writes its bytes before begin returns. */
 enum status collective_send(struct collective *work, const int *members, int count, const struct part *part,
                             unsigned char **ret, struct error *err);
+/* The same out of a tensor, of whose slab these rows are packed from start on, part's send_count extents each. */
+enum status collective_send_packed(struct collective *work, int member, const struct part *part,
+                                   const struct slab *slab, const unsigned char *tensor, uint64_t start,
+                                   struct rows rows, struct error *err);
 /* The same to everybody else. */
 enum status collective_send_all(struct collective *work, const struct part *part, unsigned char **ret,
                                 struct error *err);

@@ -56,6 +56,21 @@ enum status framed_send_init(struct framed_send *send, struct error *err)
     return STATUS_OK;
 }
 
+bool framed_send_room(struct framed_send *send, struct session *session)
+{
+    size_t header = frame_bytes(&send->frame);
+    size_t bytes = 0;
+
+    if (!session->ops->room || session->options.payload_integrity || send->device || send->detached ||
+        send->peer_count != 1 || size_add(header, send->payload_bytes, &bytes))
+        return false;
+    send->room = session->ops->room(session->transport, send->peers[0], bytes);
+    if (!send->room)
+        return false;
+    send->payload = send->room + header;
+    return true;
+}
+
 size_t framed_damage(struct session *session, unsigned char *header, size_t header_bytes, size_t bytes,
                      size_t *ret_byte)
 {
@@ -121,7 +136,7 @@ static enum status post_piece(struct framed_send *send, struct session *session,
         return st;
     if (send->detached)
         send->frame.flags = FRAME_DETACHED;
-    else
+    else if (!send->room)
         memcpy(send->saved, message, header);
     send->frame.from = (uint32_t)session->rank;
     if (session->options.payload_integrity) {
@@ -175,7 +190,7 @@ enum status framed_host_send_step(struct framed_send *send, struct session *sess
         st = framed_test_works(send, session, err);
         if (st != STATUS_OK || send->open_works)
             return st;
-        if (!send->detached)
+        if (!send->detached && !send->room)
             memcpy(send->payload + send->done_bytes - frame_bytes(&send->frame), send->saved,
                    frame_bytes(&send->frame));
         if (send->flipped)

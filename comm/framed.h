@@ -32,6 +32,7 @@ struct framed_send {
     unsigned char *payload;
     size_t payload_bytes;
     bool borrowed;         /* the caller's own note: payload is not his to give back */
+    unsigned char *room;   /* the transport's, for the whole message; NULL: none */
     struct memory *device; /* payload lies there (borrowed); NULL: the host may touch it */
     bool headroom;         /* in a device's memory: TENSOR_HEADROOM bytes in front of it are the message's */
 
@@ -83,6 +84,10 @@ struct framed_receive {
 
 /* Room for works.  STATUS_NOMEM. */
 enum status framed_send_init(struct framed_send *send, struct error *err);
+/* Let the payload lie where the transport has room for the whole message: then it is written once, before the first
+ * step, and not read; a send that is not posted ends the session.  After the fields of frame, peers and payload_bytes
+ * are set.  False: there is none. */
+bool framed_send_room(struct framed_send *send, struct session *session);
 /* Post what can be posted.  over is set when every piece has been sent and its memory is back. */
 enum status framed_send_step(struct framed_send *send, struct session *session, struct error *err);
 /* Every message of it has been handed to the transport. */

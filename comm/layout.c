@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/size.h"
+#include "base/stream.h"
 
 enum status layout_init(struct layout *layout, const uint64_t *counts, int size, struct error *err)
 {
@@ -92,6 +93,15 @@ enum status slab_pack(struct memory *device, const struct slab *slab, const unsi
         return STATUS_OK;
     return memory_copy_rows(device, packed, run, tensor + slab_offset(slab, start, rows), stride_of(slab), run,
                             rows.count, err);
+}
+
+void slab_stream(const struct slab *slab, const unsigned char *tensor, uint64_t start, uint64_t count, struct rows rows,
+                 unsigned char *packed)
+{
+    size_t run = (size_t)count * slab->inner_bytes;
+
+    if (run && rows.count)
+        stream_runs(packed, tensor + slab_offset(slab, start, rows), stride_of(slab), run, rows.count);
 }
 
 enum status slab_unpack(struct memory *device, const struct slab *slab, unsigned char *tensor, uint64_t start,

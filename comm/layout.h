@@ -63,6 +63,9 @@ enum status slab_pieces(const struct slab *slab, uint64_t count, size_t piece_by
  * that pointers may then be NULL.  The statuses of the memory's copies; on the host only STATUS_OK. */
 enum status slab_pack(struct memory *device, const struct slab *slab, const unsigned char *tensor, uint64_t start,
                       uint64_t count, struct rows rows, unsigned char *packed, struct error *err);
+/* slab_pack on the host, into memory that another core reads next, aligned to 16 bytes. */
+void slab_stream(const struct slab *slab, const unsigned char *tensor, uint64_t start, uint64_t count, struct rows rows,
+                 unsigned char *packed);
 enum status slab_unpack(struct memory *device, const struct slab *slab, unsigned char *tensor, uint64_t start,
                         uint64_t count, struct rows rows, const unsigned char *packed, struct error *err);
 /* The same from one tensor into another, whose slabs differ in their extents alone. */

@@ -71,7 +71,8 @@ struct mailbox {
     uint64_t number;
     int slots_used; /* slots from here on were never used, or are free again */
     bool held[SLOTS];
-    int first[SLOTS]; /* unit of the message in a held slot */
+    uint64_t numbers[SLOTS]; /* of the message in a held slot */
+    int first[SLOTS];        /* its unit */
     int units[SLOTS];
     bool unit_held[UNITS];
 };
@@ -308,6 +309,7 @@ bool mailbox_reserve(struct mailbox *mailbox, size_t count, struct mail *ret)
         return false;
     *ret = (struct mail){.slot = (uint32_t)at, .unit = (uint32_t)first, .number = ++mailbox->number, .bytes = count};
     mailbox->held[at] = true;
+    mailbox->numbers[at] = ret->number;
     mailbox->first[at] = first;
     mailbox->units[at] = units;
     memset(mailbox->unit_held + first, true, (size_t)units * sizeof(bool));
@@ -334,6 +336,35 @@ size_t mailbox_write(struct mailbox *mailbox, const struct mail *mail, const voi
         atomic_store_explicit(&mailbox->own->slots[mail->slot].written, done, memory_order_release);
     }
     return done;
+}
+
+unsigned char *mailbox_room(const struct mailbox *mailbox, const struct mail *mail)
+{
+    return mailbox->own->room[mail->unit];
+}
+
+void mailbox_wrote(struct mailbox *mailbox, const struct mail *mail)
+{
+    atomic_store_explicit(&mailbox->own->slots[mail->slot].written, mail->bytes, memory_order_release);
+}
+
+/* No two held slots share a unit, and nobody has the address of one that was sent. */
+bool mailbox_is_room(const struct mailbox *mailbox, const void *bytes, size_t count, struct mail *ret)
+{
+    uintptr_t from = (uintptr_t)mailbox->own->room;
+    uintptr_t at = (uintptr_t)bytes;
+    size_t unit = (at - from) / UNIT_BYTES;
+
+    if (at < from || unit >= UNITS || (at - from) % UNIT_BYTES)
+        return false;
+    for (int i = 0; i < mailbox->slots_used; i++) {
+        if (!mailbox->held[i] || mailbox->first[i] != (int)unit || !mailbox->units[i])
+            continue;
+        *ret =
+            (struct mail){.slot = (uint32_t)i, .unit = (uint32_t)unit, .number = mailbox->numbers[i], .bytes = count};
+        return units_of(count) <= mailbox->units[i];
+    }
+    return false;
 }
 
 void mailbox_take_back(struct mailbox *mailbox, const struct mail *mail)

@@ -16,8 +16,9 @@
 
 #include "base/status.h"
 
-/* MPI sends less at once by itself; more at once would occupy the sender, while MPI lets the receiver do it all. */
-enum { MAILBOX_LEAST_BYTES = 3072, MAILBOX_MOST_BYTES = 1 << 20 };
+/* MPI sends less at once by itself; more than a MiB and its header at once would occupy the sender, while MPI lets the
+ * receiver do it all. */
+enum { MAILBOX_LEAST_BYTES = 3072, MAILBOX_MOST_BYTES = (1 << 20) + 16384 };
 
 struct mailbox; /* this process's own, and those of its peers */
 
@@ -46,6 +47,11 @@ bool mailbox_reserve(struct mailbox *mailbox, size_t count, struct mail *ret);
 /* Write at most so many of its bytes behind those that are done; returns how many are done then.  most is a multiple of
  * 16, or at least what is left. */
 size_t mailbox_write(struct mailbox *mailbox, const struct mail *mail, const void *bytes, size_t done, size_t most);
+/* Where the message is to lie, for whoever writes it there himself; then all of it is written. */
+unsigned char *mailbox_room(const struct mailbox *mailbox, const struct mail *mail);
+void mailbox_wrote(struct mailbox *mailbox, const struct mail *mail);
+/* Are these bytes such a room, whose envelope was not sent?  *ret: the envelope, for the first count of them. */
+bool mailbox_is_room(const struct mailbox *mailbox, const void *bytes, size_t count, struct mail *ret);
 /* The envelope was not sent. */
 void mailbox_take_back(struct mailbox *mailbox, const struct mail *mail);
 

@@ -11,34 +11,45 @@ enum {
     FIRST_BYTES = 32768
 };
 
-/* The message lies in the mailbox, or will: its envelope, and then the rest of it. */
 static enum status post_envelope(struct transport *transport, struct work *work, struct error *err)
 {
-    size_t first = work->count > EARLY_BYTES ? FIRST_BYTES : work->count;
-    size_t done = mailbox_write(transport->mailbox, &work->mail, work->bytes, 0, first);
     enum status st = mpi_status(MPI_Isend(&work->mail, MAILBOX_ENVELOPE_BYTES, MPI_BYTE, work->peer, (int)work->tag,
                                           transport->payload, &work->request),
                                 "MPI_Isend", err);
 
-    if (st != STATUS_OK) {
+    if (st != STATUS_OK)
         mailbox_take_back(transport->mailbox, &work->mail);
-        return st;
-    }
-    (void)mailbox_write(transport->mailbox, &work->mail, work->bytes, done, work->count - done);
-    return STATUS_OK;
+    return st;
+}
+
+/* There is room for the message: the beginning of it, its envelope, and then the rest of it. */
+static enum status post_copy(struct transport *transport, struct work *work, struct error *err)
+{
+    size_t first = work->count > EARLY_BYTES ? FIRST_BYTES : work->count;
+    size_t done = mailbox_write(transport->mailbox, &work->mail, work->bytes, 0, first);
+    enum status st = post_envelope(transport, work, err);
+
+    if (st == STATUS_OK)
+        (void)mailbox_write(transport->mailbox, &work->mail, work->bytes, done, work->count - done);
+    return st;
 }
 
 /* *ret false: there is no room for what has no other way. */
 static enum status post(struct transport *transport, struct work *work, bool *ret, struct error *err)
 {
+    struct mailbox *mailbox = transport->mailbox;
     bool special = work->count == MAILBOX_ENVELOPE_BYTES;
     bool size = special || (work->count >= MAILBOX_LEAST_BYTES && work->count <= MAILBOX_MOST_BYTES);
-    bool mailable = size && mailbox_reaches(transport->mailbox, work->peer);
+    bool mailable = size && mailbox_reaches(mailbox, work->peer);
     int length = 0;
 
     *ret = true;
-    if (mailable && mailbox_reserve(transport->mailbox, work->count, &work->mail))
+    if (mailable && mailbox_is_room(mailbox, work->bytes, work->count, &work->mail)) {
+        mailbox_wrote(mailbox, &work->mail);
         return post_envelope(transport, work, err);
+    }
+    if (mailable && mailbox_reserve(mailbox, work->count, &work->mail))
+        return post_copy(transport, work, err);
     if (mailable && special) {
         *ret = false;
         return STATUS_OK;

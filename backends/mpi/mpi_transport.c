@@ -86,6 +86,16 @@ static enum status mpi_send(struct transport *transport, int peer, uint32_t tag,
     return STATUS_OK;
 }
 
+static unsigned char *mpi_room(struct transport *transport, int peer, size_t count)
+{
+    struct mail mail;
+
+    if (count < MAILBOX_LEAST_BYTES || count > MAILBOX_MOST_BYTES || !mailbox_reaches(transport->mailbox, peer) ||
+        !mailbox_reserve(transport->mailbox, count, &mail))
+        return NULL;
+    return mailbox_room(transport->mailbox, &mail);
+}
+
 /* The message that an envelope stands for. */
 static enum status open_envelope(struct transport *transport, int peer, uint32_t tag, struct message *message,
                                  size_t *ret_bytes, struct error *err)
@@ -238,6 +248,7 @@ const struct transport_ops mpi_transport_ops = {
     .max_tag = mpi_max_tag,
     .max_message = mpi_max_message,
     .send = mpi_send,
+    .room = mpi_room,
     .probe = mpi_probe,
     .receive = mpi_receive,
     .lend = mpi_lend,

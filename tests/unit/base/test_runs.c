@@ -5,7 +5,7 @@
 #include "base/runs.h"
 #include "base/stream.h"
 
-enum { MOST = 700, ROWS = 5, GAP = 3, ROOM = ROWS * (MOST + GAP) + 2 };
+enum { MOST = 700, ROWS = 5, GAP = 3, ROOM = ROWS * (MOST + GAP) + 16 };
 
 static unsigned char from[ROOM];
 static unsigned char to[ROOM];
@@ -58,6 +58,25 @@ START_TEST(streams_of_every_length_are_copied_and_nothing_else)
 }
 END_TEST
 
+START_TEST(streamed_runs_of_every_length_lie_side_by_side)
+{
+    static _Alignas(64) unsigned char out[ROOM];
+
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (unsigned char)(i * 7 + (i >> 8) * 5 + 1);
+    for (size_t run = 0; run <= MOST; run++) {
+        for (size_t rows = 0; rows <= ROWS; rows++) {
+            memset(out, 0xee, sizeof out);
+            memset(expected, 0xee, sizeof expected);
+            for (size_t i = 0; i < run * rows; i++)
+                expected[16 + i] = from[1 + i / run * (run + GAP) + i % run];
+            stream_runs(out + 16, from + 1, run + GAP, run, rows);
+            ck_assert_msg(!memcmp(out, expected, sizeof out), "%zu runs of %zu bytes", rows, run);
+        }
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("runs");
@@ -67,6 +86,7 @@ int main(void)
 
     tcase_add_test(all, runs_of_every_length_are_copied_and_nothing_else);
     tcase_add_test(all, streams_of_every_length_are_copied_and_nothing_else);
+    tcase_add_test(all, streamed_runs_of_every_length_lie_side_by_side);
     suite_add_tcase(suite, all);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
