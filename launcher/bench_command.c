@@ -62,7 +62,13 @@ static enum status measure_target(struct bench_run *run, const struct bench_targ
     struct bench_point point = {.target = target};
     bool first = true;
     int at = 0;
-    enum status st = member ? bench_enter(run->bench, target, err) : STATUS_OK;
+    enum status st = STATUS_OK;
+    char phase[64];
+
+    (void)snprintf(phase, sizeof phase, "bench of %s", target->name);
+    session_phase(run->view->session, phase);
+    if (member)
+        st = bench_enter(run->bench, target, err);
 
     while (st == STATUS_OK && bench_case_next(&run->options, target, &at, &point.point)) {
         if (member)

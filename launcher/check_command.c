@@ -338,12 +338,15 @@ static enum status run_check(void *context, const struct job_view *view, struct 
         st = build(check, err);
     if (st == STATUS_OK) {
         world = session_group(view->session, view->rank->world_group);
+        session_phase(view->session, "gathering what hosts can do");
         st = gather_hosts(check, world, err);
     }
     if (st == STATUS_OK)
         st = exercise_all(check, world, err);
-    if (st == STATUS_OK)
+    if (st == STATUS_OK) {
+        session_phase(view->session, "gathering times");
         st = gather_times(check, world, err);
+    }
     if (st == STATUS_OK) {
         shuttle_destroy(check->shuttle);
         check->shuttle = NULL;

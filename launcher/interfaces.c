@@ -4,8 +4,6 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,42 +15,11 @@ static const struct sockaddr_in *ipv4(const struct ifaddrs *entry)
                                                                     : NULL;
 }
 
-/* "10.0.0.0/24" as network and mask in host order. */
-static bool network(const char *text, uint32_t *ret_network, uint32_t *ret_mask)
+static bool present(const struct ifaddrs *list, const char *name)
 {
-    char address[INET_ADDRSTRLEN];
-    const char *slash = strchr(text, '/');
-    struct in_addr parsed;
-    char *end = NULL;
-    long bits;
-
-    if (!slash || (size_t)(slash - text) >= sizeof address || slash[1] < '0' || slash[1] > '9')
-        return false;
-    memcpy(address, text, (size_t)(slash - text));
-    address[slash - text] = '\0';
-    bits = strtol(slash + 1, &end, 10);
-    if (*end || bits > 32 || inet_pton(AF_INET, address, &parsed) != 1)
-        return false;
-    *ret_mask = bits ? UINT32_MAX << (32 - bits) : 0;
-    *ret_network = ntohl(parsed.s_addr) & *ret_mask;
-    return true;
-}
-
-static bool present(const struct ifaddrs *list, const char *wanted)
-{
-    uint32_t net = 0;
-    uint32_t mask = 0;
-    bool by_network = network(wanted, &net, &mask);
-
-    for (const struct ifaddrs *entry = list; entry; entry = entry->ifa_next) {
-        const struct sockaddr_in *address = ipv4(entry);
-
-        if (!strcmp(entry->ifa_name, wanted))
-            return true;
-        if (by_network && address && (ntohl(address->sin_addr.s_addr) & mask) == net)
-            return true;
-    }
-    return false;
+    while (list && strcmp(list->ifa_name, name) != 0)
+        list = list->ifa_next;
+    return list != NULL;
 }
 
 /* Each name once, at its first entry, with its first IPv4 address. */
@@ -85,7 +52,7 @@ void interfaces_list(struct text *out)
     freeifaddrs(list);
 }
 
-enum status interfaces_check(const char *wanted, struct error *err)
+enum status interfaces_check(const char *name, struct error *err)
 {
     struct ifaddrs *list = NULL;
     struct text all = {0};
@@ -94,18 +61,11 @@ enum status interfaces_check(const char *wanted, struct error *err)
 
     if (getifaddrs(&list))
         return STATUS_OK; /* who cannot look does not refuse */
-    while (*wanted && st == STATUS_OK) {
-        size_t length = strcspn(wanted, ",");
-        char part[128];
-
-        (void)snprintf(part, sizeof part, "%.*s", (int)(length < sizeof part ? length : sizeof part - 1), wanted);
-        if (!present(list, part)) {
-            (void)gethostname(host, sizeof host - 1);
-            add_all(list, &all);
-            st = error_set(err, STATUS_ENVIRONMENT, "communication.interface: %s: no such interface on %s; it has %s",
-                           part, host, text_string(&all));
-        }
-        wanted += length + (wanted[length] == ',');
+    if (!present(list, name)) {
+        (void)gethostname(host, sizeof host - 1);
+        add_all(list, &all);
+        st = error_set(err, STATUS_ENVIRONMENT, "communication.interface: %s: no such interface on %s; it has %s", name,
+                       host, text_string(&all));
     }
     text_done(&all);
     freeifaddrs(list);

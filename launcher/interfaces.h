@@ -5,10 +5,9 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* Does this host have what communication.interface asks for: names ("eth0") or networks ("10.0.0.0/24"), separated by
- * commas?  MPI itself would fall back or hang without a word.  Local.
- * STATUS_ENVIRONMENT names the part that is missing, the host and the interfaces that it has. */
-enum status interfaces_check(const char *wanted, struct error *err);
+/* Does this host have the interface that communication.interface names ("eth0")?  MPI itself would fall back or hang
+ * without a word.  Local.  STATUS_ENVIRONMENT names it, the host and the interfaces that this has. */
+enum status interfaces_check(const char *name, struct error *err);
 
 /* Add this host's interfaces with their first IPv4 addresses: "lo (127.0.0.1), eth0 (10.0.0.1)".  Local. */
 void interfaces_list(struct text *out);

@@ -182,7 +182,8 @@ static const struct key communication_keys[] = {
      "them.",
      0, 0, "auto", &memories, .also = "buffers"},
     {"interface", KEY_TEXT, AT(topology, communication.interface),
-     "Network interface between hosts. Absent: MPI's choice.", .style = STYLE_ROLE},
+     "The network interface between hosts, by one name that all of them have (eth0). Absent: MPI's choice.",
+     .style = STYLE_ROLE},
 };
 
 static const struct key placement_keys[] = {

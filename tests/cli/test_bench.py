@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 import tempfile
 import xml.dom.minidom
@@ -139,6 +140,17 @@ def test_table(tally, folder):
                 "a row for each size with MPI's call", result.out)
 
 
+def test_stopped(tally, folder):
+    """Who waits says in which target."""
+    path = running.write_topology(folder, "bench-stopped", world=2, communication={"timeout": "1s"}, groups=[
+        {"name": "sums", "members": [0, 1], "operations": ["all_reduce_sum"]}])
+    job = running.Run(running.mpirun_command(2, ["bench", path, "--target", "sums", "--repeats", "101", "--json"]))
+    job.until(lambda: "\n" in job.text())
+    os.kill(job.ranks()[1][1], signal.SIGSTOP)
+    failure(tally, "a stopped rank", job.finish(60), "timeout", r"rank 1 has been silent.*\(bench of sums\)",
+            within=30.0)
+
+
 def test_refusals(tally, folder):
     path = running.write_topology(folder, "bench-refused", world=2, groups=[
         {"name": "sums", "members": [0, 1], "operations": ["all_reduce_sum"]}])
@@ -174,6 +186,7 @@ def main():
         test_groups(tally, folder)
         test_small_and_odd(tally, folder)
         test_table(tally, folder)
+        test_stopped(tally, folder)
         test_refusals(tally, folder)
     tally.finish()
 

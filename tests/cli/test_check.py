@@ -162,7 +162,10 @@ finds("a damaged payload that no checksum covers", "rank=1,op=%d,kind=flip:300:r
       r"^rank 0: route tap \(rank 1 to rank 0\), tensor hidden of 16384 bytes: byte 44 is \d+, expected \d+|"
       r"corrupt: rank 0: route tap")
 finds("a damaged header in a group", "rank=0,op=%d,kind=flip:48" % (TURNED + 1), "mismatch", "turned", "turned")
-finds("a stopped rank", "rank=1,op=%d,kind=stop" % (TAP + 2), "timeout", "tap", r"rank 1 has been silent.*tap")
+finds("a stopped rank", "rank=1,op=%d,kind=stop" % (TAP + 2), "timeout", "tap", r"rank 1 has been silent.*tap.*\(check of tap\)")
+result = check(pair, 2, ["--fault", "rank=1,op=2,kind=stop"])
+expecting.failure(tally, "a rank that is stopped before the first target", result, "timeout",
+                  r"rank 1 has been silent.*\(gathering what hosts can do\)", within=15.0)
 finds("a rank that skips an operation", "rank=0,op=%d,kind=skip" % (TURNED + 4), "timeout", "turned", "turned")
 finds("a rank without memory", "rank=1,op=%d,kind=oom" % (TURNED + 2), "environment", "turned",
       "^.*rank 1: rehearsed: no memory")
