@@ -1,7 +1,8 @@
 /* One table of fields serves encoding, comparing and naming; docs/frame.md is the same table for people.
  *
- * Fields of equal alignment lie together so that every number stands at a multiple of its size.  The role's name is
- * last and the header grows with it in steps of FRAME_ALIGN, so that the payload behind stays aligned. */
+ * Fields of equal alignment lie together so that every number stands at a multiple of its size.  The role's name lies
+ * where the extents leave room for it, or else behind everything: then the header grows by FRAME_ALIGN, so that the
+ * payload behind stays aligned.  (A short header matters: some MPIs send messages up to 256 bytes at half the cost.) */
 #include "comm/frame.h"
 
 #include <inttypes.h>
@@ -39,10 +40,11 @@ enum {
     AT_HEADER_CHECKSUM = 176,
     AT_ROLE_BYTES = 184,
     AT_ROOT = 188,
-    AT_ROLE = FRAME_FIXED_BYTES
+    AT_TAIL = FRAME_FIXED_BYTES
 };
 
-_Static_assert(AT_ROOT + 4 == FRAME_FIXED_BYTES, "the role's name follows the fixed fields");
+_Static_assert(AT_ROOT + 4 == FRAME_FIXED_BYTES, "a long role's name follows the fixed fields");
+_Static_assert(AT_EXTENT + 8 * TENSOR_MAX_NDIM == AT_PAYLOAD_BYTES, "room for all extents, or for fewer and a role");
 _Static_assert((int)FRAME_MAX_BYTES <= (int)TENSOR_HEADROOM, "a header fits a tensor's headroom");
 _Static_assert(FRAME_FIXED_BYTES + ROUTE_ROLE_BYTES <= FRAME_MAX_BYTES, "the longest role fits");
 
@@ -94,9 +96,17 @@ static size_t role_bytes(const struct frame *frame)
     return frame->role ? strlen(frame->role) : 0;
 }
 
+/* Where a role of so many bytes stands beside so many extents. */
+static size_t role_place(int ndim, size_t role)
+{
+    size_t behind = AT_EXTENT + 8 * (size_t)ndim;
+
+    return role <= AT_PAYLOAD_BYTES - behind ? behind : AT_TAIL;
+}
+
 size_t frame_bytes(const struct frame *frame)
 {
-    return (FRAME_FIXED_BYTES + role_bytes(frame) + FRAME_ALIGN - 1) & ~(size_t)(FRAME_ALIGN - 1);
+    return role_place(frame->shape.ndim, role_bytes(frame)) == AT_TAIL ? FRAME_MAX_BYTES : FRAME_FIXED_BYTES;
 }
 
 void frame_seal(unsigned char *bytes, size_t header_bytes)
@@ -108,10 +118,12 @@ void frame_seal(unsigned char *bytes, size_t header_bytes)
 void frame_encode(const struct frame *frame, unsigned char *bytes)
 {
     size_t role = role_bytes(frame);
-    size_t all = frame_bytes(frame);
+    size_t place = role_place(frame->shape.ndim, role);
+    size_t all = place == AT_TAIL ? FRAME_MAX_BYTES : FRAME_FIXED_BYTES;
 
     CHECK(role <= ROUTE_ROLE_BYTES);
-    memset(bytes, 0, all);
+    memset(bytes + AT_EXTENT, 0, AT_PAYLOAD_BYTES - AT_EXTENT); /* all before and behind is written */
+    memset(bytes + AT_TAIL, 0, all - AT_TAIL);
     put_u32(bytes + AT_MAGIC, FRAME_MAGIC);
     put_u16(bytes + AT_VERSION, FRAME_VERSION);
     put_u16(bytes + AT_FLAGS, frame->flags);
@@ -140,7 +152,7 @@ void frame_encode(const struct frame *frame, unsigned char *bytes)
     put_u32(bytes + AT_ROLE_BYTES, (uint32_t)role);
     put_u32(bytes + AT_ROOT, frame->root_or_axis);
     if (role)
-        memcpy(bytes + AT_ROLE, frame->role, role);
+        memcpy(bytes + place, frame->role, role);
     frame_seal(bytes, all);
 }
 
@@ -192,38 +204,93 @@ static void compare_field(const struct field *field, const unsigned char *expect
     difference(out, field->name, one, other);
 }
 
+/* Where the role's name stands in these bytes [at least FRAME_MIN_BYTES], and its length, as they say themselves.
+ * False: they contradict themselves. */
+static bool find_role(const unsigned char *bytes, size_t count, size_t *ret_place, size_t *ret_length)
+{
+    uint16_t ndim = get_u16(bytes + AT_NDIM);
+    uint32_t length = get_u32(bytes + AT_ROLE_BYTES);
+
+    if (ndim > TENSOR_MAX_NDIM || length > ROUTE_ROLE_BYTES)
+        return false;
+    *ret_place = role_place(ndim, length);
+    *ret_length = length;
+    return *ret_place + length <= count;
+}
+
 /* Bytes from a peer on their way to a terminal: printable ones as they are, the others as ?. */
-static void role_text(const unsigned char *bytes, size_t count, char *text)
+static void role_text(const unsigned char *role, size_t count, char *text)
 {
     size_t n = 0;
 
-    for (; n < count && n < ROUTE_ROLE_BYTES && bytes[AT_ROLE + n]; n++)
-        text[n] = bytes[AT_ROLE + n] >= ' ' && bytes[AT_ROLE + n] < 127 ? (char)bytes[AT_ROLE + n] : '?';
+    for (; n < count && n < ROUTE_ROLE_BYTES && role[n]; n++)
+        text[n] = role[n] >= ' ' && role[n] < 127 ? (char)role[n] : '?';
     text[n] = '\0';
 }
 
-/* The role's name and the zeros behind it, in what both have of them. */
-static void compare_tail(const unsigned char *expected, size_t expected_bytes, const unsigned char *got,
+/* Two headers that have their names in different places: the names alone. */
+static void compare_roles(const unsigned char *expected, size_t place, size_t length, const unsigned char *got,
+                          size_t got_place, size_t got_length, struct text *out)
+{
+    char one[ROUTE_ROLE_BYTES + 1] = "";
+    char other[ROUTE_ROLE_BYTES + 1] = "";
+
+    role_text(expected + place, length, one);
+    role_text(got + got_place, got_length, other);
+    if (strcmp(one, other) != 0)
+        difference(out, "role", one, other);
+}
+
+/* Zeros from here to there. */
+static void compare_padding(const unsigned char *got, size_t from, size_t to, struct text *out)
+{
+    char name[48];
+    char value[32];
+
+    for (size_t at = from; at < to; at++) {
+        if (!got[at])
+            continue;
+        (void)snprintf(name, sizeof name, "padding byte %zu", at);
+        (void)snprintf(value, sizeof value, "0x%x", got[at]);
+        difference(out, name, "0x0", value);
+    }
+}
+
+static bool same(const unsigned char *one, const unsigned char *other, size_t from, size_t to)
+{
+    return from >= to || !memcmp(one + from, other + from, to - from);
+}
+
+/* The role's name and the zeros around it. */
+static void compare_role(const unsigned char *expected, size_t expected_bytes, const unsigned char *got,
                          size_t got_bytes, struct text *out)
 {
     size_t both = expected_bytes < got_bytes ? expected_bytes : got_bytes;
-    size_t role = get_u32(expected + AT_ROLE_BYTES);
-    char one[ROUTE_ROLE_BYTES + 3] = "";
-    char other[ROUTE_ROLE_BYTES + 3] = "";
+    size_t extents = AT_EXTENT + 8 * (size_t)get_u16(expected + AT_NDIM);
+    size_t place = 0;
+    size_t length = 0;
+    size_t got_place = 0;
+    size_t got_length = 0;
+    char one[ROUTE_ROLE_BYTES + 1] = "";
+    char other[ROUTE_ROLE_BYTES + 1] = "";
 
-    if (both <= AT_ROLE || !memcmp(expected + AT_ROLE, got + AT_ROLE, both - AT_ROLE))
+    CHECK(find_role(expected, expected_bytes, &place, &length));
+    if (both < FRAME_MIN_BYTES ||
+        (same(expected, got, AT_EXTENT, AT_PAYLOAD_BYTES) && same(expected, got, AT_TAIL, both)))
         return;
-    role_text(expected, expected_bytes - AT_ROLE, one);
-    role_text(got, both - AT_ROLE, other);
-    if (memcmp(expected + AT_ROLE, got + AT_ROLE, role < both - AT_ROLE ? role : both - AT_ROLE) != 0)
-        difference(out, "role", one, other);
-    for (size_t at = AT_ROLE + role; at < both; at++) {
-        if (got[at] == expected[at])
-            continue;
-        (void)snprintf(one, sizeof one, "padding byte %zu", at);
-        (void)snprintf(other, sizeof other, "0x%x", got[at]);
-        difference(out, one, "0x0", other);
+    if (find_role(got, got_bytes, &got_place, &got_length) &&
+        (got_place != place || get_u16(got + AT_NDIM) != get_u16(expected + AT_NDIM))) {
+        compare_roles(expected, place, length, got, got_place, got_length, out);
+        return;
     }
+    if (!same(expected, got, place, place + length < both ? place + length : both)) {
+        role_text(expected + place, (place == AT_TAIL ? expected_bytes : AT_PAYLOAD_BYTES) - place, one);
+        role_text(got + place, (place == AT_TAIL ? both : AT_PAYLOAD_BYTES) - place, other);
+        difference(out, "role", one, other);
+    }
+    compare_padding(got, place == AT_TAIL ? extents : place + length, AT_PAYLOAD_BYTES, out);
+    if (place == AT_TAIL)
+        compare_padding(got, place + length, both, out);
 }
 
 /* The message is another tensor's, or shorter than any header: name what can be named. */
@@ -239,19 +306,37 @@ static void compare_sizes(size_t expected_bytes, size_t got_bytes, struct text *
     difference(out, "message bytes", one, other);
 }
 
+/* Extents that both have: what stands behind the last is a name, or zeros. */
+static int extent_count(const unsigned char *expected, const unsigned char *got, size_t got_bytes)
+{
+    uint16_t ndim = get_u16(expected + AT_NDIM);
+    uint16_t other = got_bytes >= AT_NDIM + 2 ? get_u16(got + AT_NDIM) : ndim;
+
+    return other < ndim ? other : ndim;
+}
+
+static bool is_extent(const struct field *field)
+{
+    return field->at >= AT_EXTENT && field->at < AT_PAYLOAD_BYTES;
+}
+
 bool frame_compare(const unsigned char *expected, size_t expected_bytes, const unsigned char *got, size_t got_bytes,
                    struct text *differences)
 {
     size_t before = differences->length;
+    int extents = 0;
 
     if (got_bytes >= expected_bytes && !memcmp(expected, got, expected_bytes))
         return true;
     compare_sizes(expected_bytes, got_bytes, differences);
+    extents = extent_count(expected, got, got_bytes);
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if (is_extent(&fields[i]) && fields[i].at >= AT_EXTENT + 8 * extents)
+            continue;
         if ((size_t)(fields[i].at + fields[i].bytes) <= got_bytes)
             compare_field(&fields[i], expected, got, differences);
     }
-    compare_tail(expected, expected_bytes, got, got_bytes, differences);
+    compare_role(expected, expected_bytes, got, got_bytes, differences);
     if (differences->length == before && got_bytes >= expected_bytes) {
         static const struct field checksum = {"header checksum", AT_HEADER_CHECKSUM, 8, FORM_HEX};
 
@@ -265,6 +350,8 @@ static bool is_sealed(const unsigned char *bytes, size_t count)
 {
     unsigned char copy[FRAME_MAX_BYTES];
     size_t header;
+    size_t place = 0;
+    size_t length = 0;
 
     if (count < FRAME_MIN_BYTES || get_u32(bytes + AT_MAGIC) != FRAME_MAGIC ||
         get_u16(bytes + AT_VERSION) != FRAME_VERSION)
@@ -274,11 +361,14 @@ static bool is_sealed(const unsigned char *bytes, size_t count)
         return false;
     memcpy(copy, bytes, header);
     frame_seal(copy, header);
-    return !memcmp(copy, bytes, header) && get_u16(bytes + AT_NDIM) <= TENSOR_MAX_NDIM;
+    return !memcmp(copy, bytes, header) && find_role(bytes, header, &place, &length);
 }
 
 bool frame_read(const unsigned char *bytes, size_t count, struct frame *ret, char *role)
 {
+    size_t place = 0;
+    size_t length = 0;
+
     if (!is_sealed(bytes, count))
         return false;
     *ret = (struct frame){.flags = get_u16(bytes + AT_FLAGS),
@@ -305,7 +395,10 @@ bool frame_read(const unsigned char *bytes, size_t count, struct frame *ret, cha
                           .role = role};
     for (int i = 0; i < ret->shape.ndim; i++)
         ret->shape.dim[i] = get_u64(bytes + AT_EXTENT + 8 * i);
-    role_text(bytes, get_u32(bytes + AT_HEADER_BYTES) - AT_ROLE, role);
+    if (find_role(bytes, get_u32(bytes + AT_HEADER_BYTES), &place, &length))
+        role_text(bytes + place, length, role);
+    else
+        role[0] = '\0';
     return true;
 }
 

@@ -16,10 +16,10 @@
 
 enum {
     FRAME_MAGIC = 0x59525246, /* "FRRY" in the order of the bytes */
-    FRAME_VERSION = 1,
+    FRAME_VERSION = 2,
     FRAME_ALIGN = 64,
-    FRAME_FIXED_BYTES = 192, /* fields before the role's name */
-    FRAME_MAX_BYTES = 256,   /* with the longest role; at most TENSOR_HEADROOM */
+    FRAME_FIXED_BYTES = 192, /* without a name that is too long to lie beside the extents */
+    FRAME_MAX_BYTES = 256,   /* with one; at most TENSOR_HEADROOM */
     FRAME_MIN_BYTES = 192
 };
 

@@ -159,7 +159,7 @@ def finds(name, fault, status, target, pattern, within=15.0):
 finds("a damaged header on a route", "rank=1,op=%d,kind=flip:48" % (TAP + 4), "mismatch", "tap",
       r"tap.*sequence: expected 4, got")
 finds("a damaged payload that no checksum covers", "rank=1,op=%d,kind=flip:300:resealed" % (TAP + 8), "mismatch", "tap",
-      r"^rank 0: route tap \(rank 1 to rank 0\), tensor hidden of 16384 bytes: byte 44 is \d+, expected \d+|"
+      r"^rank 0: route tap \(rank 1 to rank 0\), tensor hidden of 16384 bytes: byte 108 is \d+, expected \d+|"
       r"corrupt: rank 0: route tap")
 finds("a damaged header in a group", "rank=0,op=%d,kind=flip:48" % (TURNED + 1), "mismatch", "turned", "turned")
 finds("a stopped rank", "rank=1,op=%d,kind=stop" % (TAP + 2), "timeout", "tap", r"rank 1 has been silent.*tap.*\(check of tap\)")

@@ -11,9 +11,9 @@
 enum { CANARY = 0xa5, SMALL = 24, LARGE = 20000, LONGEST = 1 << 17 };
 
 const struct flip flips[] = {
-    {FLIP_SUM, 0, 192},      {FLIP_LARGE_SUM, 0, 192}, {FLIP_GATHER, 0, 192},  {FLIP_UNEVEN_GATHER, 0, 256},
+    {FLIP_SUM, 0, 192},      {FLIP_LARGE_SUM, 0, 192}, {FLIP_GATHER, 0, 192},  {FLIP_UNEVEN_GATHER, 0, 192},
     {FLIP_EXCHANGE, 0, 192}, {FLIP_BROADCAST, 0, 192}, {FLIP_BARRIER, 0, 192}, {FLIP_AGREEMENT, 0, 192},
-    {FLIP_BUNDLE, 0, 256},   {FLIP_BUNDLE, 1, 256},    {FLIP_BUNDLE, 2, 256},
+    {FLIP_BUNDLE, 0, 192},   {FLIP_BUNDLE, 1, 192},    {FLIP_BUNDLE, 2, 256},
 };
 const int flip_count = sizeof flips / sizeof flips[0];
 
@@ -36,7 +36,7 @@ const struct group_spec flip_group = {.id = 1,
 static const struct tensor_spec bundle[] = {
     {"scales", DTYPE_F32, 1, {{2, 2, -1}}},
     {"positions", DTYPE_I32, 2, {{1, 1, -1}, {2, 2, -1}}},
-    {"nothing", DTYPE_U8, 1, {{0, 0, -1}}},
+    {"nothing.with.a.name.that.is.too.long.to.stand.beside.an.extent", DTYPE_U8, 1, {{0, 0, -1}}},
 };
 const struct route_spec flip_route = {.id = 2,
                                       .name = "forward",

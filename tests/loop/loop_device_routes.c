@@ -10,7 +10,7 @@
 #include "comm/fault.h"
 #include "tests/loop/late_memory.h"
 
-enum { HEADER_BYTES = 256, ROUNDS = 6, LARGEST = 64 };
+enum { HEADER_BYTES = 192, ROUNDS = 6, LARGEST = 64 };
 
 static const struct tensor_spec bundle_spec[] = {
     {"wave", DTYPE_U32, 1, {{2, 2, -1}}},

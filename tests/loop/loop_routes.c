@@ -128,7 +128,7 @@ END_TEST
 START_TEST(damaged_payload_is_refused_where_payloads_are_checked)
 {
     static const struct route_spec routes[] = {ROUTE(1, 0, 1, mixed, 3, 2)};
-    struct fault fault = {.rank = 0, .kind = FAULT_FLIP, .byte = 256 + 3};
+    struct fault fault = {.rank = 0, .kind = FAULT_FLIP, .byte = FRAME_FIXED_BYTES + 3};
     struct ranks ranks = {.session = {.faults = &fault, .fault_count = 1, .payload_integrity = true}};
 
     run(&ranks, 2, routes, 1, mixed_body);
@@ -146,7 +146,7 @@ START_TEST(short_frame_is_refused_by_its_size)
 
     run(&ranks, 2, routes, 1, mixed_body);
     ck_assert_int_eq(ranks.rank[1].status, STATUS_MISMATCH);
-    ck_assert_msg(strstr(ranks.rank[1].err.text, "message bytes: expected 264, got 260") != NULL, "%s",
+    ck_assert_msg(strstr(ranks.rank[1].err.text, "message bytes: expected 200, got 196") != NULL, "%s",
                   ranks.rank[1].err.text);
 }
 END_TEST
@@ -295,7 +295,7 @@ START_TEST(one_row_too_many_is_named_with_both_sizes)
     run(&ranks, 2, routes, 1, rows_body);
     ck_assert_int_eq(ranks.rank[1].status, STATUS_MISMATCH);
     ck_assert_msg(strstr(text, "step 12, stage 1, send_receive, sequence 0, tensor hidden") != NULL, "%s", text);
-    ck_assert_msg(strstr(text, "message bytes: expected 368, got 384") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "message bytes: expected 304, got 320") != NULL, "%s", text);
     ck_assert_msg(strstr(text, "extent 0: expected 7, got 8") != NULL, "%s", text);
     ck_assert_msg(strstr(text, "payload bytes: expected 112, got 128") != NULL, "%s", text);
 }
@@ -385,7 +385,7 @@ int main(void)
 
     tcase_set_timeout(all, 120);
     tcase_add_test(all, mixed_bundle_arrives);
-    tcase_add_loop_test(all, every_damaged_header_byte_is_refused_by_name, 0, FRAME_MAX_BYTES / 32);
+    tcase_add_loop_test(all, every_damaged_header_byte_is_refused_by_name, 0, FRAME_FIXED_BYTES / 32);
     tcase_add_test(all, damaged_payload_is_refused_where_payloads_are_checked);
     tcase_add_test(all, short_frame_is_refused_by_its_size);
     tcase_add_test(all, skipped_message_is_named_by_expected_and_got_sequence);

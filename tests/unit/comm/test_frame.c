@@ -9,20 +9,19 @@
 
 /* Written by hand from docs/frame.md; the checksum is XXH3-64 of these bytes with its own place zero, computed with
  * the xxhash package for Python. */
-static const unsigned char golden[256] = {
-    'F',  'R',  'R',  'Y',  1,    0,    1,    0,    0,    1,    0,    0,    1,    0,    0, 0,    /* 0 */
+static const unsigned char golden[192] = {
+    'F',  'R',  'R',  'Y',  2,    0,    1,    0,    0xc0, 0,    0,    0,    1,    0,    0, 0,    /* 0 */
     0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01, 9,    0,    0,    0,    8,    0,    0, 0,    /* 16 */
     5,    0,    0,    0,    0,    0,    0,    0,    2,    0,    0,    0,    3,    0,    0, 0,    /* 32 */
     0x04, 0x03, 0x02, 0x01, 0,    0,    0,    0,    0x11, 0,    0,    0,    0,    0,    0, 0x22, /* 48 */
     6,    0,    0,    0,    0,    0,    0,    0,    7,    0,    0,    0,    0,    0,    0, 0,    /* 64 */
     0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 1,    0,    2,    0,    3,    0,    2, 0,    /* 80 */
     4,    0,    0,    0,    0,    0,    0,    0,    0x40, 2,    0,    0,    0,    0,    0, 0,    /* 96 */
-    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0, 0,    /* 112 */
+    'h',  'i',  'd',  'd',  'e',  'n',  0,    0,    0,    0,    0,    0,    0,    0,    0, 0,    /* 112 */
     0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0, 0,    /* 128 */
     0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0, 0,    /* 144 */
     0,    0x12, 0,    0,    0,    0,    0,    0,    0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff, 0, 0x11, /* 160 */
-    0xd2, 0x0a, 0x8e, 0x6a, 0xd8, 0x5e, 0x2c, 0xc9, 6,    0,    0,    0,    0,    0,    0, 0,    /* 176 */
-    'h',  'i',  'd',  'd',  'e',  'n',  0,    0,    0,    0,    0,    0,    0,    0,    0, 0,    /* 192 */
+    0xd8, 0xa7, 0xb0, 0xd1, 0x6c, 0x5c, 0x3d, 0xdd, 6,    0,    0,    0,    0,    0,    0, 0,    /* 176 */
 };
 
 static struct frame example(void)
@@ -62,41 +61,69 @@ START_TEST(frame_encodes_to_the_golden_bytes)
 }
 END_TEST
 
-START_TEST(frame_grows_with_its_role_in_steps_of_64)
+/* The example, with a name too long to stand beside two extents. */
+static struct frame long_example(void)
 {
     struct frame frame = example();
-    char role[64] = {0};
+
+    frame.role = "blocks.12.attention.output.hidden.of.the.long.names";
+    return frame;
+}
+
+START_TEST(frame_puts_a_role_beside_the_extents_or_grows)
+{
+    static const struct {
+        int ndim;
+        size_t role;
+        size_t bytes;
+        size_t place;
+    } cases[] = {{2, 0, 192, 112},  {2, 48, 192, 112}, {2, 49, 256, 192}, {0, 63, 192, 96},
+                 {1, 56, 192, 104}, {1, 63, 256, 192}, {8, 0, 192, 192},  {8, 1, 256, 192}};
+    struct frame frame = example();
 
     frame.role = NULL;
     ck_assert_uint_eq(frame_bytes(&frame), 192);
-    frame.role = role;
-    ck_assert_uint_eq(frame_bytes(&frame), 192);
-    memset(role, 'r', 63);
-    ck_assert_uint_eq(frame_bytes(&frame), 256);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char role[64] = {0};
+        char read[64] = {0};
+        unsigned char bytes[FRAME_MAX_BYTES];
+        struct frame back;
+
+        memset(role, 'r', cases[i].role);
+        frame.role = role;
+        frame.shape.ndim = cases[i].ndim;
+        ck_assert_uint_eq(frame_bytes(&frame), cases[i].bytes);
+        frame_encode(&frame, bytes);
+        ck_assert_mem_eq(bytes + cases[i].place, role, cases[i].role);
+        ck_assert(frame_read(bytes, cases[i].bytes, &back, read));
+        ck_assert_str_eq(read, role);
+    }
 }
 END_TEST
 
 START_TEST(frame_refuses_every_flipped_bit_and_names_the_field)
 {
-    struct frame frame = example();
+    struct frame frame = _i ? long_example() : example();
     unsigned char expected[FRAME_MAX_BYTES];
     unsigned char got[FRAME_MAX_BYTES];
+    size_t header = frame_bytes(&frame);
 
     frame_encode(&frame, expected);
-    for (size_t bit = 0; bit < 8 * sizeof got; bit++) {
+    for (size_t bit = 0; bit < 8 * header; bit++) {
         struct text text = {0};
         bool checksum = bit / 8 >= 176 && bit / 8 < 184;
 
-        memcpy(got, expected, sizeof got);
+        memcpy(got, expected, header);
         got[bit / 8] ^= (unsigned char)(1 << bit % 8);
-        ck_assert(!frame_compare(expected, sizeof expected, got, sizeof got, &text));
+        ck_assert(!frame_compare(expected, header, got, header, &text));
         ck_assert_msg(strstr(text_string(&text), ": expected ") != NULL, "bit %zu: %s", bit, text_string(&text));
         ck_assert_msg((strstr(text_string(&text), "header checksum") != NULL) == checksum, "bit %zu: %s", bit,
                       text_string(&text));
+        ck_assert_msg(!strchr(text_string(&text), ';'), "bit %zu, more than one field: %s", bit, text_string(&text));
         text_done(&text);
     }
-    memcpy(got, expected, sizeof got);
-    ck_assert(frame_compare(expected, sizeof expected, got, sizeof got, &(struct text){0}));
+    memcpy(got, expected, header);
+    ck_assert(frame_compare(expected, header, got, header, &(struct text){0}));
 }
 END_TEST
 
@@ -115,9 +142,10 @@ START_TEST(frame_names_fields_in_words)
         {92, 77, "dtype: expected bf16, got 0x4d"},
         {96, 5, "extent 0: expected 4, got 5"},
         {48, 5, "sequence: expected 16909060, got 16909061"},
-        {192, 'H', "role: expected hidden, got Hidden"},
-        {198, 'x', "padding byte 198: expected 0x0, got 0x78"},
-        {255, 1, "padding byte 255: expected 0x0, got 0x1"},
+        {112, 'H', "role: expected hidden, got Hidden"},
+        {118, 'x', "padding byte 118: expected 0x0, got 0x78"},
+        {159, 1, "padding byte 159: expected 0x0, got 0x1"},
+        {94, 1, "ndim: expected 2, got 1"},
     };
 
     for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++) {
@@ -134,6 +162,39 @@ START_TEST(frame_names_fields_in_words)
 }
 END_TEST
 
+/* Names stand where a header's own numbers say: told as they are, and extents as far as both have them. */
+START_TEST(frame_compares_names_in_different_places)
+{
+    struct frame one = example();
+    struct frame other = example();
+    unsigned char expected[FRAME_MAX_BYTES];
+    unsigned char got[FRAME_MAX_BYTES] = {0};
+    struct text text = {0};
+
+    other.shape = (struct shape){1, {4}};
+    frame_encode(&one, expected);
+    frame_encode(&other, got);
+    ck_assert(!frame_compare(expected, 192, got, 192, &text));
+    ck_assert_str_eq(text_string(&text), "ndim: expected 2, got 1");
+    text_done(&text);
+    text = (struct text){0};
+    other.role = "token";
+    frame_encode(&other, got);
+    ck_assert(!frame_compare(expected, 192, got, 192, &text));
+    ck_assert_str_eq(text_string(&text), "ndim: expected 2, got 1; role length: expected 6, got 5; "
+                                         "role: expected hidden, got token");
+    text_done(&text);
+    text = (struct text){0};
+    other = long_example();
+    frame_encode(&other, got);
+    ck_assert(!frame_compare(expected, 192, got, 256, &text));
+    ck_assert_str_eq(text_string(&text),
+                     "header bytes: expected 192, got 256; role length: expected 6, got 51; "
+                     "role: expected hidden, got blocks.12.attention.output.hidden.of.the.long.names");
+    text_done(&text);
+}
+END_TEST
+
 START_TEST(frame_compare_reads_no_further_than_the_message)
 {
     for (size_t bytes = 0; bytes < sizeof golden; bytes++) {
@@ -142,7 +203,7 @@ START_TEST(frame_compare_reads_no_further_than_the_message)
 
         memcpy(got, golden, bytes);
         ck_assert(!frame_compare(golden, sizeof golden, got, bytes, &text));
-        ck_assert_msg(strstr(text_string(&text), "message bytes: expected at least 256, got ") != NULL, "%s",
+        ck_assert_msg(strstr(text_string(&text), "message bytes: expected at least 192, got ") != NULL, "%s",
                       text_string(&text));
         text_done(&text);
         free(got);
@@ -274,9 +335,10 @@ int main(void)
     TCase *all = tcase_create("all");
 
     tcase_add_test(all, frame_encodes_to_the_golden_bytes);
-    tcase_add_test(all, frame_grows_with_its_role_in_steps_of_64);
-    tcase_add_test(all, frame_refuses_every_flipped_bit_and_names_the_field);
+    tcase_add_test(all, frame_puts_a_role_beside_the_extents_or_grows);
+    tcase_add_loop_test(all, frame_refuses_every_flipped_bit_and_names_the_field, 0, 2);
     tcase_add_test(all, frame_names_fields_in_words);
+    tcase_add_test(all, frame_compares_names_in_different_places);
     tcase_add_test(all, frame_compare_reads_no_further_than_the_message);
     tcase_add_test(all, schema_digest_depends_on_every_part);
     tcase_add_test(all, operations_have_words);
