@@ -1,5 +1,5 @@
-/* Matched messages that are not yet received.  Their records belong to a pool: one that is lost, because its holder was
- * let go after a failure, is freed with it. */
+/* Matched messages: MPI's, or one in its sender's mailbox, not yet received; or a short one, here.  Their records
+ * belong to a pool: one that is lost, because its holder was let go after a failure, is freed with it. */
 #ifndef BACKENDS_MPI_MESSAGE_H
 #define BACKENDS_MPI_MESSAGE_H
 
@@ -8,13 +8,20 @@
 
 #include "backends/mpi/mpi_mailbox.h"
 
+/* Up to this size messages are received by the probe that finds them. */
+enum { SHORT_BYTES = 512 };
+
 struct message {
     MPI_Message handle;
-    bool mailed; /* it lies where mail says */
+    MPI_Request request; /* of a short one; MPI_REQUEST_NULL: it has come */
+    bool mailed;         /* it lies where mail says */
+    bool brief;          /* it lies in bytes */
     struct mail mail;
     int peer;
+    int count;            /* of bytes */
     struct message *next; /* of those that are free */
     struct message *older;
+    unsigned char bytes[SHORT_BYTES];
 };
 
 struct message_pool {
@@ -22,11 +29,11 @@ struct message_pool {
     struct message *newest; /* of all */
 };
 
-/* Zeros but for the handle, MPI_MESSAGE_NULL; lent until message_give, or message_pool_done.  NULL: no memory. */
+/* Zeros but for bytes and what MPI calls null; lent until message_give, or message_pool_done.  NULL: no memory. */
 struct message *message_take(struct message_pool *pool);
 void message_give(struct message_pool *pool, struct message *message);
 
-/* Frees every record, those that were not given back, too. */
+/* Frees every record, those that were not given back, too, but for those into which MPI may still write. */
 void message_pool_done(struct message_pool *pool);
 
 #endif

@@ -14,7 +14,7 @@ enum { HOST_BYTES = 64 };
 /* One posted send or receive.  Free ones lie in a list: one is needed for every message. */
 struct work {
     MPI_Request request;
-    int expected;     /* bytes of a receive; -1: a send, or a receive out of a mailbox */
+    int expected;     /* bytes of a receive by MPI; -1: a send, or what a probe or a mailbox has received */
     struct mail mail; /* the envelope under way, or of what is read */
     int peer;
 
@@ -24,9 +24,11 @@ struct work {
     size_t count;
     bool waits; /* nothing of it is under way */
 
-    /* Of a receive out of a mailbox: where to, else NULL; and how much of it has come. */
+    /* Of a receive out of a mailbox, or of a short message: where to, else NULL; and how much of it has come. */
     unsigned char *to;
     size_t done;
+    struct message *brief; /* a short message that is still coming */
+    bool over;             /* all of a short message has been copied */
 
     struct work *next;
 };

@@ -1,7 +1,12 @@
 /* Whole messages over MPI's point-to-point calls, none of which waits.
  *
- * A receive is posted only after MPI_Improbe has told its size, into memory of exactly that size: a receive smaller
- * than its message damages the heap in some MPIs before the truncation error comes. */
+ * A receive is posted only after a probe has told its size, into memory of exactly that size: a receive smaller than
+ * its message damages the heap in some MPIs before the truncation error comes.
+ *
+ * MPI_Iprobe looks: MPI_Improbe makes a request of its own, found or not.  A short message is then received at once,
+ * into the record of the message, and copied from there; a longer one is matched by MPI_Improbe, so that no other probe
+ * finds it again.  Between the two calls nobody else is inside this communicator. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,8 +106,9 @@ static enum status open_envelope(struct transport *transport, int peer, uint32_t
                                  size_t *ret_bytes, struct error *err)
 {
     struct mail *mail = &message->mail;
-    enum status st = mpi_status(MPI_Mrecv(mail, MAILBOX_ENVELOPE_BYTES, MPI_BYTE, &message->handle, MPI_STATUS_IGNORE),
-                                "MPI_Mrecv", err);
+    enum status st = mpi_status(
+        MPI_Recv(mail, MAILBOX_ENVELOPE_BYTES, MPI_BYTE, peer, (int)tag, transport->payload, MPI_STATUS_IGNORE),
+        "MPI_Recv of an envelope", err);
 
     if (st == STATUS_OK)
         st = mailbox_match(transport->mailbox, peer, tag, mail, err);
@@ -111,35 +117,75 @@ static enum status open_envelope(struct transport *transport, int peer, uint32_t
     return st;
 }
 
+/* Is all of a short message here?  Then it has the size that the probe told. */
+static enum status test_brief(struct message *message, bool *ret, struct error *err)
+{
+    MPI_Status what;
+    int done = 0;
+    int got = 0;
+    enum status st = mpi_status(MPI_Test(&message->request, &done, &what), "MPI_Test", err);
+
+    *ret = done != 0;
+    if (st != STATUS_OK || !done)
+        return st;
+    (void)MPI_Get_count(&what, MPI_BYTE, &got);
+    if (got == message->count)
+        return STATUS_OK;
+    return error_set(err, STATUS_CORRUPT, "received %d of %d bytes", got, message->count);
+}
+
+/* Take the message that the probe has found out of MPI's queue. */
+static enum status match(struct transport *transport, int peer, uint32_t tag, struct message *message,
+                         struct error *err)
+{
+    int found = 0;
+    bool done = false;
+    enum status st;
+
+    message->brief = message->count <= SHORT_BYTES;
+    if (message->brief) {
+        st = mpi_status(
+            MPI_Irecv(message->bytes, message->count, MPI_BYTE, peer, (int)tag, transport->payload, &message->request),
+            "MPI_Irecv", err);
+        return st != STATUS_OK ? st : test_brief(message, &done, err);
+    }
+    st = mpi_status(MPI_Improbe(peer, (int)tag, transport->payload, &found, &message->handle, MPI_STATUS_IGNORE),
+                    "MPI_Improbe", err);
+    if (st != STATUS_OK || found)
+        return st;
+    return error_set(err, STATUS_TRANSPORT, "a message from rank %d is gone between two probes", peer);
+}
+
 static enum status mpi_probe(struct transport *transport, int peer, uint32_t tag, struct message **ret,
                              size_t *ret_bytes, struct error *err)
 {
-    MPI_Message handle = MPI_MESSAGE_NULL;
+    struct message *message;
     MPI_Status what;
     int found = 0;
-    MPI_Count count = 0;
     enum status st = outbox_flush(transport, err);
 
     *ret = NULL;
     if (st != STATUS_OK)
         return st;
-    st = mpi_status(MPI_Improbe(peer, (int)tag, transport->payload, &found, &handle, &what), "MPI_Improbe", err);
-    if (st || !found)
+    st = mpi_status(MPI_Iprobe(peer, (int)tag, transport->payload, &found, &what), "MPI_Iprobe", err);
+    if (st != STATUS_OK || !found)
         return st;
-    *ret = message_take(&transport->messages);
-    if (!*ret)
+    message = message_take(&transport->messages);
+    if (!message)
         return error_set(err, STATUS_NOMEM, "message from rank %d", peer);
-    (void)MPI_Get_elements_x(&what, MPI_BYTE, &count);
-    (*ret)->handle = handle;
-    (*ret)->peer = peer;
-    *ret_bytes = count < 0 ? 0 : (size_t)count;
-    if (count != MAILBOX_ENVELOPE_BYTES || !mailbox_hears(transport->mailbox, peer))
-        return STATUS_OK;
-    st = open_envelope(transport, peer, tag, *ret, ret_bytes, err);
-    if (st) {
-        message_give(&transport->messages, *ret);
-        *ret = NULL;
-    }
+    (void)MPI_Get_count(&what, MPI_BYTE, &message->count);
+    if (message->count < 0) /* MPI_UNDEFINED: more than an int can say, and than anybody expects */
+        message->count = INT_MAX;
+    message->peer = peer;
+    *ret_bytes = (size_t)message->count;
+    if (message->count == MAILBOX_ENVELOPE_BYTES && mailbox_hears(transport->mailbox, peer))
+        st = open_envelope(transport, peer, tag, message, ret_bytes, err);
+    else
+        st = match(transport, peer, tag, message, err);
+    if (st != STATUS_OK)
+        message_give(&transport->messages, message);
+    else
+        *ret = message;
     return st;
 }
 
@@ -150,39 +196,56 @@ static void let_go(struct transport *transport, const struct message *message)
         mailbox_return(transport->mailbox, message->peer, &message->mail);
 }
 
+/* A short message, which has most likely come: else it is copied as soon as it has. */
+static enum status take_brief(struct transport *transport, struct work *work, struct message *message,
+                              struct error *err)
+{
+    bool come = message->request == MPI_REQUEST_NULL;
+    enum status st = come ? STATUS_OK : test_brief(message, &come, err);
+
+    work->brief = message;
+    if (st != STATUS_OK || !come)
+        return st;
+    memcpy(work->to, message->bytes, (size_t)message->count);
+    message_give(&transport->messages, message);
+    work->brief = NULL;
+    work->over = true;
+    return STATUS_OK;
+}
+
 static enum status mpi_receive(struct transport *transport, struct message *message, void *bytes, size_t count,
                                struct work **ret, struct error *err)
 {
-    struct message matched = *message;
-    struct work *work;
-    enum status st;
-    int length;
+    bool by_mpi = !message->mailed && !message->brief;
+    struct work *work = NULL;
+    enum status st = STATUS_OK;
+    int length = 0;
 
-    message_give(&transport->messages, message);
-    if (size_to_int(count, &length)) {
-        let_go(transport, &matched);
-        return error_set(err, STATUS_OVERFLOW, "message of %zu bytes", count);
-    }
-    work = work_take(transport, matched.mailed ? -1 : length);
-    if (!work) {
-        let_go(transport, &matched);
-        return error_set(err, STATUS_NOMEM, "receiving %zu bytes", count);
-    }
-    if (matched.mailed) {
-        work->peer = matched.peer;
-        work->mail = matched.mail;
+    if (size_to_int(count, &length))
+        st = error_set(err, STATUS_OVERFLOW, "message of %zu bytes", count);
+    else if (!(work = work_take(transport, by_mpi ? length : -1)))
+        st = error_set(err, STATUS_NOMEM, "receiving %zu bytes", count);
+    else if (by_mpi)
+        st = mpi_status(MPI_Imrecv(bytes, length, MPI_BYTE, &message->handle, &work->request), "MPI_Imrecv", err);
+    if (st == STATUS_OK && !by_mpi)
         work->to = bytes;
-        work->done = mailbox_read(transport->mailbox, work->peer, &work->mail, work->to, 0);
+    if (st == STATUS_OK && message->brief) {
         *ret = work;
-        return STATUS_OK;
+        return take_brief(transport, work, message, err);
     }
-    st = mpi_status(MPI_Imrecv(bytes, length, MPI_BYTE, &matched.handle, &work->request), "MPI_Imrecv", err);
-    if (st) {
+    if (st == STATUS_OK && message->mailed) {
+        work->peer = message->peer;
+        work->mail = message->mail;
+        work->done = mailbox_read(transport->mailbox, work->peer, &work->mail, work->to, 0);
+    } else {
+        let_go(transport, message);
+    }
+    message_give(&transport->messages, message);
+    if (st != STATUS_OK && work)
         work_give(transport, work);
-        return st;
-    }
-    *ret = work;
-    return STATUS_OK;
+    if (st == STATUS_OK)
+        *ret = work;
+    return st;
 }
 
 static unsigned char *mpi_lend(struct transport *transport, struct message *message)
@@ -218,10 +281,12 @@ static enum status mpi_test(struct transport *transport, struct work *work, bool
     enum status st = outbox_flush(transport, err);
 
     *ret = false;
-    if (st != STATUS_OK || work->waits)
+    if (st == STATUS_OK && work->brief)
+        st = take_brief(transport, work, work->brief, err);
+    if (st != STATUS_OK || work->waits || work->brief)
         return st;
     if (work->to) {
-        *ret = read_on(transport, work);
+        *ret = work->over || read_on(transport, work);
         if (*ret)
             work_give(transport, work);
         return STATUS_OK;
