@@ -50,6 +50,11 @@ static int work_count(const struct framed_send *send)
 
 enum status framed_send_init(struct framed_send *send, struct error *err)
 {
+    if (send->own_works && !send->detached) {
+        send->works = send->own_works;
+        memset(send->works, 0, (size_t)send->peer_count * sizeof *send->works);
+        return STATUS_OK;
+    }
     send->works = calloc((size_t)work_count(send), sizeof *send->works);
     if (!send->works)
         return error_set(err, STATUS_NOMEM, "messages to %d ranks", send->peer_count);
@@ -113,6 +118,12 @@ void framed_posted_message(struct framed_send *send, struct session *session, si
     session_moved(session);
 }
 
+/* Do the header's bytes lie over somebody's: of the piece before, or of what is in front of the payload? */
+static bool covers(bool headroom, size_t done_bytes)
+{
+    return !headroom || done_bytes;
+}
+
 /* One message to one peer; *ret: its work. */
 static enum status post(struct framed_send *send, struct session *session, int peer, const unsigned char *bytes,
                         size_t count, struct work **ret, struct error *err)
@@ -136,7 +147,7 @@ static enum status post_piece(struct framed_send *send, struct session *session,
         return st;
     if (send->detached)
         send->frame.flags = FRAME_DETACHED;
-    else if (!send->room)
+    else if (!send->room && covers(send->headroom, send->done_bytes))
         memcpy(send->saved, message, header);
     send->frame.from = (uint32_t)session->rank;
     if (session->options.payload_integrity) {
@@ -190,7 +201,7 @@ enum status framed_host_send_step(struct framed_send *send, struct session *sess
         st = framed_test_works(send, session, err);
         if (st != STATUS_OK || send->open_works)
             return st;
-        if (!send->detached && !send->room)
+        if (!send->detached && !send->room && covers(send->headroom, send->done_bytes))
             memcpy(send->payload + send->done_bytes - frame_bytes(&send->frame), send->saved,
                    frame_bytes(&send->frame));
         if (send->flipped)
@@ -297,7 +308,8 @@ bool framed_send_let_go(struct framed_send *send, struct session *session)
 
 void framed_send_done(struct framed_send *send)
 {
-    free(send->works);
+    if (send->works != send->own_works)
+        free(send->works);
     send->works = NULL;
     leave_way(&send->way, &send->payload);
 }
@@ -342,7 +354,7 @@ static enum status place(struct framed_receive *receive, struct session *session
     if (st != STATUS_OK)
         return st;
     if (receive->message_bytes == expected_bytes(receive)) {
-        if (!receive->detached)
+        if (!receive->detached && covers(receive->headroom, receive->done_bytes))
             memcpy(receive->saved, message, header);
         *ret = !receive->detached ? message : receive->headed ? message + header : receive->saved;
         return STATUS_OK;
@@ -410,6 +422,23 @@ static void give_back(struct framed_receive *receive)
     receive->payload = receive->room;
 }
 
+/* While nothing has come: the header that must come, where nothing of it is left to what comes. */
+static enum status get_ready(struct framed_receive *receive, struct session *session, struct error *err)
+{
+    enum status st = STATUS_OK;
+
+    if (receive->ready || receive->headed || receive->any_epoch || receive->sizes_only ||
+        session->options.payload_integrity)
+        return STATUS_OK;
+    st = framed_piece_fields(session, &receive->frame, receive->payload_bytes, receive->done_bytes, err);
+    if (st != STATUS_OK)
+        return st;
+    set_flags(receive, session);
+    framed_expect(receive, NULL, receive->expected);
+    receive->ready = true;
+    return STATUS_OK;
+}
+
 static enum status catch_message(struct framed_receive *receive, struct session *session, bool *ret, struct error *err)
 {
     struct message *message = NULL;
@@ -420,6 +449,8 @@ static enum status catch_message(struct framed_receive *receive, struct session 
         session->ops->probe(session->transport, receive->peer, receive->tag, &message, &receive->message_bytes, err);
 
     *ret = message != NULL;
+    if (st == STATUS_OK && !message)
+        st = get_ready(receive, session, err);
     if (st != STATUS_OK || !message)
         return st;
     if (session->ops->device && (ahead = session->ops->device->ahead(message, &ahead_bytes)))
@@ -520,7 +551,6 @@ enum status framed_refuse_scratch(struct framed_receive *receive, struct session
 
 static enum status check(struct framed_receive *receive, struct session *session, struct error *err)
 {
-    unsigned char expected[FRAME_MAX_BYTES];
     size_t header = frame_bytes(&receive->frame);
     const unsigned char *got = receive->scratch                     ? receive->scratch
                                : receive->detached || receive->lent ? receive->saved
@@ -536,9 +566,11 @@ static enum status check(struct framed_receive *receive, struct session *session
         return framed_refuse_scratch(receive, session, err);
     if (receive->sizes_only && (!receive->detached || frame_payload_bytes(got) == receive->frame.payload_bytes))
         return STATUS_OK;
-    expect(receive, session, got, expected);
+    if (!receive->ready)
+        expect(receive, session, got, receive->expected);
+    receive->ready = false;
     session->counters.frames_checked++;
-    if (frame_compare(expected, header, got, receive->message_bytes, &what))
+    if (frame_compare(receive->expected, header, got, receive->message_bytes, &what))
         return STATUS_OK;
     st = framed_refuse_or_keep(receive, session, got, receive->message_bytes, &what, err);
     text_done(&what);
@@ -574,7 +606,7 @@ enum status framed_host_receive_step(struct framed_receive *receive, struct sess
             continue;
         }
         receive->headed = false;
-        if (!receive->detached && !receive->lent)
+        if (!receive->detached && !receive->lent && covers(receive->headroom, receive->done_bytes))
             memcpy(receive->payload + receive->done_bytes - frame_bytes(&receive->frame), receive->saved,
                    frame_bytes(&receive->frame));
         receive->done_bytes += receive->frame.payload_bytes;

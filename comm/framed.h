@@ -31,10 +31,11 @@ struct framed_send {
     bool detached;    /* not with payload checksums */
     unsigned char *payload;
     size_t payload_bytes;
-    bool borrowed;         /* the caller's own note: payload is not his to give back */
-    unsigned char *room;   /* the transport's, for the whole message; NULL: none */
-    struct memory *device; /* payload lies there (borrowed); NULL: the host may touch it */
-    bool headroom;         /* in a device's memory: TENSOR_HEADROOM bytes in front of it are the message's */
+    bool borrowed;           /* the caller's own note: payload is not his to give back */
+    unsigned char *room;     /* the transport's, for the whole message; NULL: none */
+    struct memory *device;   /* payload lies there (borrowed); NULL: the host may touch it */
+    bool headroom;           /* TENSOR_HEADROOM bytes in front of it are the message's: nobody else's are there */
+    struct work **own_works; /* [peer_count] the caller's memory for works (borrowed); NULL, or detached: allocated */
 
     /* Inside. */
     struct work **works; /* [peer_count], NULL where ended; of detached headers as many more */
@@ -79,6 +80,8 @@ struct framed_receive {
     char *refusal; /* the sentence that it was not refused with; NULL without memory */
     bool seen;     /* a frame has come, its sequence number is last_sequence */
     uint64_t last_sequence;
+    bool ready; /* expected is the header of the piece under way */
+    unsigned char expected[FRAME_MAX_BYTES];
     unsigned char saved[FRAME_MAX_BYTES];
 };
 

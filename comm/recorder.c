@@ -187,7 +187,8 @@ uint64_t recorder_post(struct recorder *recorder, const struct record *record)
     put_u64(at + 40, record->bytes);
     put_u64(at + 48, stamp(recorder));
     put_u64(at + 56, 0);
-    put_name(at + 64, record->object_name);
+    memcpy(at + 64, record->object_name, NAME_BYTES);
+    at[64 + NAME_BYTES - 1] = 0;
     put_u64(at + AT_TAIL, number + 1);
     atomic_thread_fence(memory_order_release);
     put_u64(at, number + 1);

@@ -44,6 +44,7 @@ struct transfer {
     route_describe *describe;
     void *context;
     struct shape shapes[ROUTE_MAX_TENSORS];
+    struct work *works[ROUTE_MAX_TENSORS]; /* of sends */
     struct framed_receive receive;
     struct framed_send sends[]; /* [tensor_count] of a send */
 };
@@ -108,10 +109,10 @@ static enum status check_end(const struct route *route, bool sender, struct erro
                      route->spec.to);
 }
 
-static struct frame tensor_frame(const struct route *route, const struct transfer *transfer, int tensor,
-                                 const struct shape *shape)
+static void fill_frame(const struct route *route, const struct transfer *transfer, int tensor,
+                       const struct shape *shape, struct frame *ret)
 {
-    return (struct frame){.kind = FRAME_ROUTE,
+    *ret = (struct frame){.kind = FRAME_ROUTE,
                           .object_id = route->spec.id,
                           .operation = OPERATION_SEND_RECEIVE,
                           .sequence = transfer->completion.sequence,
@@ -211,6 +212,7 @@ static enum status open_receive(struct transfer *transfer, struct error *err)
     struct route *route = transfer->route;
     int t = transfer->tensor;
     struct tensor *tensor = transfer->bundle->tensor[t];
+    struct framed_receive *receive = &transfer->receive;
     enum status st = STATUS_OK;
 
     if (t && transfer->describe && !transfer->described)
@@ -221,15 +223,16 @@ static enum status open_receive(struct transfer *transfer, struct error *err)
         return st;
     if (transfer->any_epoch && !t)
         transfer->completion.epoch = route->last_epoch;
-    transfer->receive = (struct framed_receive){.frame = tensor_frame(route, transfer, t, &transfer->shapes[t]),
-                                                .tag = route->spec.id,
-                                                .peer = route->spec.from,
-                                                .any_epoch = transfer->any_epoch && !t,
-                                                .payload = tensor->data,
-                                                .payload_bytes = tensor->bytes,
-                                                .device = memory_device(tensor->memory),
-                                                .headroom = true,
-                                                .lane = &route->lane};
+    memset(receive, 0, offsetof(struct framed_receive, expected)); /* what follows is written before it is read */
+    fill_frame(route, transfer, t, &transfer->shapes[t], &receive->frame);
+    receive->tag = route->spec.id;
+    receive->peer = route->spec.from;
+    receive->any_epoch = transfer->any_epoch && !t;
+    receive->payload = tensor->data;
+    receive->payload_bytes = tensor->bytes;
+    receive->device = memory_device(tensor->memory);
+    receive->headroom = true;
+    receive->lane = &route->lane;
     transfer->open = true;
     return STATUS_OK;
 }
@@ -349,6 +352,7 @@ static struct transfer *create_transfer(struct route *route, const struct work_k
     transfer->receive.way = NULL;
     for (int t = 0; kind->posted && t < route->spec.tensor_count; t++) {
         transfer->sends[t].works = NULL;
+        transfer->sends[t].own_works = NULL;
         transfer->sends[t].way = NULL;
     }
     transfer->completion.session = route->lane.session;
@@ -380,17 +384,20 @@ static enum status init_sends(struct transfer *transfer, struct error *err)
 
     for (int t = 0; t < route->spec.tensor_count && st == STATUS_OK; t++) {
         struct tensor *tensor = transfer->bundle->tensor[t];
+        struct framed_send *send = &transfer->sends[t];
 
-        transfer->sends[t] = (struct framed_send){.frame = tensor_frame(route, transfer, t, &transfer->shapes[t]),
-                                                  .tag = route->spec.id,
-                                                  .peer_count = 1,
-                                                  .peers = &route->spec.to,
-                                                  .payload = tensor->data,
-                                                  .payload_bytes = tensor->bytes,
-                                                  .device = memory_device(tensor->memory),
-                                                  .headroom = true};
+        memset(send, 0, offsetof(struct framed_send, saved)); /* what follows is written before it is read */
+        fill_frame(route, transfer, t, &transfer->shapes[t], &send->frame);
+        send->tag = route->spec.id;
+        send->peer_count = 1;
+        send->peers = &route->spec.to;
+        send->payload = tensor->data;
+        send->payload_bytes = tensor->bytes;
+        send->device = memory_device(tensor->memory);
+        send->headroom = true;
+        send->own_works = &transfer->works[t];
         transfer->completion.bytes += tensor->bytes;
-        st = framed_send_init(&transfer->sends[t], err);
+        st = framed_send_init(send, err);
     }
     return st;
 }

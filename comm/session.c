@@ -111,10 +111,22 @@ static void step_lanes(struct session *session)
 }
 
 /* Again when work has ended that others were ordered after: their lanes may stand earlier in the list. */
+void session_turn(struct session *session)
+{
+    do {
+        session->ended_awaited = false;
+        step_lanes(session);
+    } while (session->ended_awaited);
+}
+
 void session_advance(struct session *session)
 {
+    session_advance_at(session, clock_ns());
+}
+
+void session_advance_at(struct session *session, uint64_t now)
+{
     struct error err;
-    uint64_t now = clock_ns();
     enum status st = STATUS_OK;
 
     error_init(&err);
@@ -126,10 +138,7 @@ void session_advance(struct session *session)
     if (st != STATUS_OK)
         (void)session_poison(session, st, &err);
     adopt(session);
-    do {
-        session->ended_awaited = false;
-        step_lanes(session);
-    } while (session->ended_awaited);
+    session_turn(session);
 }
 
 /* The recorder's file, on a disk that has run full.  From now on cause.json cannot be written by this rank either. */

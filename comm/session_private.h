@@ -133,6 +133,10 @@ enum status session_failed(struct session *session, struct error *err);
 
 /* Serve the control channel and step every active lane once.  Never blocks. */
 void session_advance(struct session *session);
+/* The same, when the time is known. */
+void session_advance_at(struct session *session, uint64_t now_ns);
+/* Step every active lane once, without a look at the clock or at the control channel. */
+void session_turn(struct session *session);
 
 /* Start-up is over: timeout_ns holds. */
 void session_end_start(struct session *session);

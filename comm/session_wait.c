@@ -11,6 +11,7 @@
 enum {
     SPIN_US = 50,           /* of a wait, before it gives the core away */
     YIELD_BYTES_PER_NS = 2, /* then it stays awake for as long as its bytes may take, but lets others run before it */
+    SPIN_TURNS = 4,         /* of the lanes, while it spins, for one look at everything else */
     LAST_YIELD_US = 10000,
     FIRST_SLEEP_US = 5, /* then doubled up to */
     LAST_SLEEP_US = 1000,
@@ -227,24 +228,33 @@ static void pause_wait(struct session *session, uint64_t since_ns, uint64_t now_
     session_lock(session);
 }
 
-static enum status wait_loop(struct session *session, struct lane *lane, bool (*over)(void *context), void *context,
-                             uint64_t deadline_ns, struct error *err)
+/* Look at the lanes alone while the wait is young: what comes soon is seen soon. */
+static bool spin(struct session *session, bool (*over)(void *context), void *context)
 {
-    uint64_t begun = clock_ns();
+    for (int turn = 1; turn < SPIN_TURNS && !session->failed; turn++) {
+        session_turn(session);
+        if (over(context))
+            return true;
+    }
+    return false;
+}
+
+static enum status wait_loop(struct session *session, struct lane *lane, bool (*over)(void *context), void *context,
+                             uint64_t begun, uint64_t deadline_ns, struct error *err)
+{
     uint64_t since = begun;
+    uint64_t now = begun;
     uint64_t moved = session->moved;
     uint64_t sleep_ns = FIRST_SLEEP_US * NS_PER_US;
 
     for (;;) {
-        uint64_t now = 0;
         enum status st = STATUS_OK;
 
-        session_advance(session);
-        if (over(context))
+        session_advance_at(session, now);
+        if (over(context) || (now - since < SPIN_US * NS_PER_US && spin(session, over, context)))
             return STATUS_OK;
         if (session->failed)
             return session_failed(session, err);
-        now = session->advanced_ns;
         if (now >= deadline_ns)
             return error_set(err, STATUS_TIMEOUT, "still waiting after %" PRIu64 " ms", (now - begun) / NS_PER_MS);
         if (session->moved != moved) {
@@ -255,22 +265,25 @@ static enum status wait_loop(struct session *session, struct lane *lane, bool (*
         st = judge(session, lane, now, err);
         if (st != STATUS_OK)
             return st;
-        session_tell_waiting(session);
+        if (now - session->asking.since_ns >= SPIN_US * NS_PER_US)
+            session_tell_waiting(session);
         pause_wait(session, since, now, deadline_ns, yield_time(lane), &sleep_ns);
+        now = clock_ns();
     }
 }
 
 enum status session_wait(struct session *session, struct lane *lane, bool (*over)(void *context), void *context,
                          uint64_t deadline_ns, struct error *err)
 {
+    uint64_t begun = clock_ns();
     enum status st;
 
     session->waiters++;
     session->asking.between = false;
-    tell_wait(session, lane, clock_ns());
+    tell_wait(session, lane, begun);
     if (!session->failed) /* what it waited for then stays written */
         recorder_state(session->recorder, &session->wait);
-    st = wait_loop(session, lane, over, context, deadline_ns, err);
+    st = wait_loop(session, lane, over, context, begun, deadline_ns, err);
     if (st == STATUS_TIMEOUT && !session->failed)
         note_asker(session);
     if (--session->waiters)
