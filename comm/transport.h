@@ -78,6 +78,10 @@ struct transport_ops {
      * anybody. */
     void (*close)(struct transport *transport, bool clean);
 
+    /* Optional: from now on a clean close waits no longer than close_ns.  For a carrier, whose user has waited for the
+     * same ranks already. */
+    void (*limit_close)(struct transport *transport, uint64_t close_ns);
+
     int (*rank)(const struct transport *transport);
     int (*size)(const struct transport *transport);
     uint32_t (*max_tag)(const struct transport *transport);

@@ -174,6 +174,12 @@ enum status mpi_open(const struct transport_options *options, struct transport *
     return STATUS_OK;
 }
 
+void mpi_limit_close(struct transport *transport, uint64_t close_ns)
+{
+    if (close_ns < transport->close_ns)
+        transport->close_ns = close_ns;
+}
+
 /* Late control messages ("what do you wait for?") to us must be taken: an unreceived one could hold up its sender. */
 static void drain(struct transport *transport)
 {

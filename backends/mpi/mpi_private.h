@@ -61,6 +61,7 @@ struct transport {
 /* Start MPI, or check the program's; duplicate the world.  Collective, blocks. */
 enum status mpi_open(const struct transport_options *options, struct transport **ret, struct error *err);
 void mpi_close(struct transport *transport, bool clean);
+void mpi_limit_close(struct transport *transport, uint64_t close_ns);
 
 /* Free the control messages that have left. */
 void mpi_letters_test(struct transport *transport);

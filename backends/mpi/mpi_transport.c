@@ -308,6 +308,7 @@ const struct transport_ops mpi_transport_ops = {
     .teardown = TEARDOWN_JOB,
     .open = mpi_open,
     .close = mpi_close,
+    .limit_close = mpi_limit_close,
     .rank = mpi_rank,
     .size = mpi_size,
     .max_tag = mpi_max_tag,

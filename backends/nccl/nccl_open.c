@@ -364,9 +364,6 @@ enum status nccl_open(const struct transport_options *options, struct transport 
     transport->rank = options->carrier_ops->rank(options->carrier);
     transport->size = options->carrier_ops->size(options->carrier);
     transport->close_ns = (options->timeout_ns ? options->timeout_ns : options->startup_timeout_ns) + CLOSE_SLACK_NS;
-    if (transport->close_ns >
-        options->startup_timeout_ns) /* the launcher's own limit of the end lies a little behind */
-        transport->close_ns = options->startup_timeout_ns;
     transport->letters_end = &transport->letters;
     transport->peers = calloc((size_t)transport->size, sizeof *transport->peers);
     if (!transport->peers)
@@ -391,6 +388,15 @@ enum status nccl_open(const struct transport_options *options, struct transport 
     return STATUS_OK;
 }
 
+/* One limit for both ends: what NCCL's has taken the carrier's does not get again. */
+static void limit_carrier(const struct transport *transport, uint64_t deadline_ns)
+{
+    uint64_t now_ns = clock_ns();
+
+    if (transport->carrier_ops->limit_close)
+        transport->carrier_ops->limit_close(transport->carrier, deadline_ns > now_ns ? deadline_ns - now_ns : 0);
+}
+
 void nccl_close(struct transport *transport, bool clean)
 {
     uint64_t deadline_ns;
@@ -400,6 +406,7 @@ void nccl_close(struct transport *transport, bool clean)
         return;
     deadline_ns = clock_ns() + (clean ? transport->close_ns : FAILED_CLOSE_NS);
     quiet = nccl_teardown_close(transport, clean, deadline_ns);
+    limit_carrier(transport, deadline_ns);
     transport->carrier_ops->close(transport->carrier, clean && quiet);
     dispose(transport, quiet, !clean);
 }

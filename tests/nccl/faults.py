@@ -26,7 +26,8 @@ CASES = [
     ('behind', {}, [0, 1], 30),
     ('held', {}, [0, 1], 30),
     ('unbuilt', {'FERRY_STANDIN_FAULT': 'rank=1,op=1,kind=init'}, [0, 1], 30),
-    ('reserved', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=delay:4000', 'FERRY_STANDIN_DRAIN': '1'}, [0, 1], 30),
+    ('reserved', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=delay:2500', 'FERRY_STANDIN_DRAIN': '1'}, [0, 1], 30),
+    ('carrier', {}, [0], 30),
     ('raw', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=error'}, [1], 30),
     ('slow', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=delay:60000'}, [0, 1], 30),
 ]
