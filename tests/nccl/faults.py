@@ -28,7 +28,7 @@ CASES = [
     ('unbuilt', {'FERRY_STANDIN_FAULT': 'rank=1,op=1,kind=init'}, [0, 1], 30),
     ('reserved', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=delay:2500', 'FERRY_STANDIN_DRAIN': '1'}, [0, 1], 30),
     ('carrier', {}, [0], 30),
-    ('raw', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=error'}, [1], 30),
+    ('raw', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=error', 'FERRY_STANDIN_LAG': '100000'}, [1], 30),
     ('slow', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=delay:60000'}, [0, 1], 30),
 ]
 
@@ -44,7 +44,8 @@ RANKS = 3
 BUILD_CASES = [
     ('rank=1,op=1,kind=init', r'timeout: the communicator of world/0 is not built on ranks 0, (1|2|1, 2); rank \d has ',
      'wait for each other'),
-    ('rank=1,op=1,kind=unready', r'timeout: (the communicator of world/0 is not built on rank 1; )?rank 1 has stood still',
+    ('rank=1,op=1,kind=unready',
+     r'timeout: (the communicator of world/0 is not built on rank 1; )?rank 1 has stood still',
      'wait for each other|rank 0 has|rank 2 has'),
 ]
 
