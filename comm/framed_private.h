@@ -1,4 +1,5 @@
-/* The inside of framed messages, for framed.c and its two ways for memory that the host cannot touch. */
+/* The inside of framed messages, for sending, receiving, and the ways for memory that the host cannot
+ * touch. */
 #ifndef COMM_FRAMED_PRIVATE_H
 #define COMM_FRAMED_PRIVATE_H
 
@@ -27,6 +28,18 @@ void framed_give_block(struct framed_memory *way);
 /* Number, size and count of the piece at done. */
 enum status framed_piece_fields(const struct session *session, struct frame *frame, size_t all, size_t done,
                                 struct error *err);
+
+/* Do the header's bytes lie over somebody's: of the piece before, or of what is in front of the payload? */
+static inline bool framed_covers(bool headroom, size_t done_bytes)
+{
+    return !headroom || done_bytes;
+}
+
+/* *ret (returns): how payloads of so many bytes in this memory travel.  STATUS_NOMEM. */
+enum status framed_choose_way(struct session *session, const struct memory *device, size_t bytes,
+                              struct framed_memory **ret, struct error *err);
+/* Nothing of it runs any more: freed, and a payload that was staged is where it was.  *way may be NULL. */
+void framed_leave_way(struct framed_memory **way, unsigned char **payload);
 
 /* A rehearsed flip or short of the frame that is about to leave; returns how many of its bytes leave.  A flip in the
  * header is done; *ret_byte: which byte of the payload is to be flipped by the caller, SIZE_MAX: none. */
