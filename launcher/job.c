@@ -32,8 +32,6 @@
 
 #define LEAVE_NS (5 * NS_PER_S)
 
-/* The end of the transport: after the keepers of stopped ranks have had their say, before the transport gives up. */
-#define PART_NS (7 * NS_PER_S)
 #define CLOSE_GRACE_NS (2 * NS_PER_S) /* who waits at the end names a silent rank first */
 #define DEFAULT_STARTUP_NS (600 * NS_PER_S)
 
@@ -312,114 +310,6 @@ static enum status read_prompts(struct job *job, struct error *err)
     return st;
 }
 
-static void speak(void *context, const struct cause *cause)
-{
-    const struct job *job = context;
-
-    if (cause->status == STATUS_USAGE) /* of no rank: all were given the command line */
-        log_set_tag("");
-    log_error("%s: %s", status_name(cause->status), cause->text);
-    log_set_tag(job->tag);
-    if (job->task && job->task->told)
-        job->task->told(job->task->context, cause);
-}
-
-/* A line of rank 0, or, perhaps as "TAG\nLINE", of another rank. */
-static void print_line(void *context, int rank, const char *line)
-{
-    const struct job *job = context;
-    const char *text = strchr(line, '\n');
-    char old[96];
-    char tag[96];
-
-    (void)snprintf(old, sizeof old, "%s", log_tag());
-    if (text)
-        (void)snprintf(tag, sizeof tag, "%.*s", (int)(text - line), line);
-    else if (rank)
-        (void)snprintf(tag, sizeof tag, "rank %d/%d", rank, job->starter.size);
-    else
-        (void)snprintf(tag, sizeof tag, "%s", job->tag);
-    log_set_tag(tag); /* the calling thread may be one without a tag */
-    log_warning("%s", text ? text + 1 : line);
-    log_set_tag(old);
-}
-
-/* What the doctor and the keepers need is one folder for all hosts; a host that has its own is told of once. */
-static void check_shared(const struct job *job)
-{
-    struct text line = {0};
-
-    if (!job->run_dir.length || job->starter.local_rank > 0 || run_folder_shared(text_string(&job->run_dir)))
-        return;
-    text_add(&line,
-             "%s on %s\nrun_dir: %s is not the folder that rank 0 writes to: not shared between the hosts.  "
-             "`ferry doctor` needs the files of all hosts in one folder",
-             job->tag, job->starter.host, text_string(&job->run_dir));
-    session_log(job->session, text_string(&line));
-    text_done(&line);
-}
-
-static bool explain_part(void *context, struct text *out)
-{
-    (void)context;
-    text_add(out, "all ranks had finished, and one does not leave");
-    return true;
-}
-
-/* Every rank has come to the end: from here on only a watchdog sees one that does not leave. */
-static void part(void *context)
-{
-    const struct job *job = context;
-    uint64_t timeout_ns = job->topology->communication.timeout_ns.value;
-
-    watchdog_arm(job->watchdog, clock_ns() + timeout_ns + PART_NS, "the end of the transport", "communication.timeout");
-    watchdog_ask(job->watchdog, explain_part, NULL);
-}
-
-static enum status open_session(struct job *job, struct error *err)
-{
-    struct session_options options = {
-        .run_dir = job->run_dir.length && job->prepared == STATUS_OK ? text_string(&job->run_dir) : NULL,
-        .faults = job->options->fault,
-        .fault_count = job->options->fault_count,
-        .speak = speak,
-        .speak_context = job,
-        .part = part,
-        .part_context = job,
-        .log = print_line,
-        .log_context = job,
-    };
-    enum status st;
-
-    wishes_session(job->topology, &options);
-    wire_session(&job->wire, &options);
-    st = session_create(job->wire.ops, job->wire.transport, &options, &job->session, err);
-    if (st == STATUS_OK)
-        job->wire.transport = NULL;
-    return st;
-}
-
-/* The consensus over what this rank was told. */
-static enum status consensus(struct job *job, struct error *err)
-{
-    char top[16];
-    const struct fact more[] = {
-        {"option.command", job->task ? job->task->name : "run"},
-        {"option.top-logits", top},
-        {"option.logits-digest", job->options->logits_digest ? "true" : "false"},
-    };
-    const struct facts facts = {.prepared = job->prepared,
-                                .why = job->why.text,
-                                .topology = job->topology,
-                                .plan = job->plan,
-                                .transport = job->wire.ops->name,
-                                .count = sizeof more / sizeof *more,
-                                .more = more};
-
-    (void)snprintf(top, sizeof top, "%u", job->options->top_logits);
-    return facts_agree(&facts, job->session, err);
-}
-
 /* Rank 0 chooses the folder before the others hear of it: "" is none, since it cannot be had. */
 static void open_run_dir(struct job *job, char *id, int rank, int size)
 {
@@ -461,11 +351,11 @@ static enum status agree(struct job *job, struct error *err)
         note(job, make_run_dir(job, id, rank, size, &problem), &problem);
     st = choose_transport(job, err);
     if (st == STATUS_OK)
-        st = open_session(job, err);
+        st = job_open_session(job, err);
     if (st != STATUS_OK)
         return st;
     job_enter(job, "consensus");
-    return consensus(job, err);
+    return job_consensus(job, err);
 }
 
 /* What a person should know about this run, warnings among it; what only `ferry plan` leaves unchecked is left out. */
@@ -577,7 +467,7 @@ static enum status run(struct job *job, struct error *err)
     if (st == STATUS_OK && job->rank.rank == 0 && !job->options->quiet && !job->task)
         print_notes(job);
     if (st == STATUS_OK)
-        check_shared(job);
+        job_check_shared(job);
     if (st == STATUS_OK)
         st = work(job, err);
     if (st == STATUS_OK) {

@@ -1,4 +1,4 @@
-/* The inside of a job, for job.c and job_generation.c. */
+/* The inside of a job, for job.c, job_session.c and job_generation.c. */
 #ifndef LAUNCHER_JOB_PRIVATE_H
 #define LAUNCHER_JOB_PRIVATE_H
 
@@ -64,6 +64,16 @@ void job_enter(struct job *job, const char *phase);
 
 /* From here on the session's timeout rule holds, startup_timeout no more.  Local. */
 void job_begin(struct job *job);
+
+/* The session over the wire's transport, which it takes.  Collective over the world; statuses of session_create. */
+enum status job_open_session(struct job *job, struct error *err);
+
+/* The consensus over what this rank was told, its own failure included.  Collective over the world; blocks.  Statuses
+ * of facts_agree: the same on every rank. */
+enum status job_consensus(struct job *job, struct error *err);
+
+/* What the doctor and the keepers need is one folder for all hosts; a host that has its own is told of once.  Local. */
+void job_check_shared(const struct job *job);
 
 /* Threads of this rank: what the topology says, else its share of the cores that it may run on; at least 1. */
 int job_threads(const struct job *job);
