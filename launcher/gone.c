@@ -1,6 +1,7 @@
 /* mpirun sends SIGTERM, and SIGKILL a second later, or at once when one of the processes has ended meanwhile.  So all
- * keepers look, and none leaves before one has said what they see.  Cost: a read of 1 KiB for each of at most 256 ranks
- * and each of at most six looks; one look where nobody has gone. */
+ * keepers look, none leaves before one has said what they see, and none while a neighbour has yet to mark its rank:
+ * that one would be killed before it could, and be taken for gone by another host.  Cost: a read of 1 KiB for each of
+ * at most 256 ranks and each of at most six looks; one look where nobody has gone. */
 #include "launcher/gone.h"
 
 #include <stdio.h>
@@ -33,6 +34,7 @@ static bool cause_is_known(const char *run_dir)
 struct candidate {
     struct gone gone;
     uint64_t seen_unix_ns; /* its last sign of life */
+    bool alive;            /* it runs on this host: its keeper is about to mark it */
 };
 
 static bool unmarked(const struct keeper *keeper, int rank, const char *host, uint64_t told_unix_ns,
@@ -47,24 +49,30 @@ static bool unmarked(const struct keeper *keeper, int rank, const char *host, ui
     (void)snprintf(ret->gone.host, sizeof ret->gone.host, "%s", sign.host);
     if (strncmp(sign.host, host, sizeof sign.host - 1) != 0)
         return sign.started_unix_ns + SKEW_NS > keeper->begun_unix_ns && ret->seen_unix_ns + SILENT_NS <= told_unix_ns;
-    ret->gone.certain = !process_read(sign.pid, &process) || process.state == 'Z';
-    return ret->gone.certain && sign.started_unix_ns > keeper->begun_unix_ns;
+    ret->alive = process_read(sign.pid, &process) && process.state != 'Z';
+    ret->gone.certain = !ret->alive;
+    return sign.started_unix_ns > keeper->begun_unix_ns;
 }
 
 /* The one that fell silent first: where one has gone its starter's daemon may have killed its neighbours, too fast for
- * their keepers.  In a large job only those behind this rank are looked at, so that each is by many. */
-static bool find(const struct keeper *keeper, const char *host, uint64_t told_unix_ns, struct gone *ret)
+ * their keepers.  In a large job only those behind this rank are looked at, so that each is by many.  *ret_alive: one
+ * of this host is alive and not marked. */
+static bool find(const struct keeper *keeper, const char *host, uint64_t told_unix_ns, struct gone *ret,
+                 bool *ret_alive)
 {
     int first = keeper->size > LOOKED_AT ? keeper->rank : 0;
     int count = keeper->size > LOOKED_AT ? LOOKED_AT : keeper->size;
     uint64_t earliest_ns = UINT64_MAX;
 
+    *ret_alive = false;
     for (int i = 0; i < count; i++) {
         int rank = (int)(((int64_t)first + i) % keeper->size);
         struct candidate candidate;
 
-        if (rank == keeper->rank || !unmarked(keeper, rank, host, told_unix_ns, &candidate) ||
-            candidate.seen_unix_ns >= earliest_ns)
+        if (rank == keeper->rank || !unmarked(keeper, rank, host, told_unix_ns, &candidate))
+            continue;
+        *ret_alive = *ret_alive || candidate.alive;
+        if (candidate.alive || candidate.seen_unix_ns >= earliest_ns)
             continue;
         earliest_ns = candidate.seen_unix_ns;
         *ret = candidate.gone;
@@ -82,17 +90,20 @@ static bool let_it_speak(void)
 bool gone_find(const struct keeper *keeper, const char *host, struct gone *ret)
 {
     uint64_t told_unix_ns = clock_unix_ns();
+    bool found = false;
+    bool alive = false;
 
     if (!keeper->run_dir[0])
         return false;
     for (int look = 0; look < LOOKS; look++) {
         if (cause_is_known(keeper->run_dir))
             return let_it_speak();
-        if (!find(keeper, host, told_unix_ns, ret))
+        found = find(keeper, host, told_unix_ns, ret, &alive);
+        if (!found && !alive)
             return false;
-        if (ret->certain && look) /* a keeper that lives has marked it since the last look */
+        if (found && ret->certain && look) /* a keeper that lives has marked it since the last look */
             return true;
         clock_sleep_ns(LOOK_NS);
     }
-    return cause_is_known(keeper->run_dir) ? let_it_speak() : true;
+    return cause_is_known(keeper->run_dir) ? let_it_speak() : found;
 }

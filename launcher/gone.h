@@ -16,7 +16,8 @@ struct gone {
 /* To be called by a keeper whose worker was ended by the starter, when nobody has written a cause: the starter ends all
  * ranks at once, and every keeper marks its rank's file; a rank whose file still says that it runs half a second later
  * has none; of several the one that fell silent first.  host is this one.  False: there is no such rank, or its cause
- * has come meanwhile.  Blocks for at most 0.7 s: so long that whoever says it can. */
+ * has come meanwhile.  Blocks for at most 0.7 s: so long that whoever says it can, and that those of this host are
+ * marked. */
 bool gone_find(const struct keeper *keeper, const char *host, struct gone *ret);
 
 #endif

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -436,6 +437,35 @@ START_TEST(of_several_the_one_that_fell_silent_first_is_named)
 }
 END_TEST
 
+static void *mark_later(void *context)
+{
+    (void)context;
+    clock_sleep_ns(250 * NS_PER_MS);
+    recorder_mark_killed(folder, 1, SIGTERM);
+    return NULL;
+}
+
+/* The starter would kill its keeper as soon as one on the same host leaves. */
+START_TEST(no_keeper_leaves_before_a_live_rank_of_its_host_is_marked)
+{
+    struct keeper keeper = {.rank = 0, .size = 4, .begun_unix_ns = clock_unix_ns()};
+    struct gone gone = {.rank = -1};
+    struct recorder_sign sign;
+    pthread_t marker;
+
+    make_folder();
+    (void)snprintf(keeper.run_dir, sizeof keeper.run_dir, "%s", folder);
+    clock_sleep_ns(2 * NS_PER_MS);
+    write_recorder(1, "node7", NS_PER_MS); /* of this process, which is alive */
+    ck_assert_int_eq(pthread_create(&marker, NULL, mark_later, NULL), 0);
+    ck_assert(!gone_find(&keeper, "node7", &gone));
+    ck_assert(recorder_sign(folder, 1, &sign));
+    ck_assert_int_eq(sign.end, RECORDER_KILLED);
+    (void)pthread_join(marker, NULL);
+    remove_folder();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("guard");
@@ -453,6 +483,7 @@ int main(void)
     tcase_add_test(tests, a_rank_with_a_keeper_is_not_accused);
     tcase_add_test(tests, a_rank_of_another_host_has_half_a_second);
     tcase_add_test(tests, of_several_the_one_that_fell_silent_first_is_named);
+    tcase_add_test(tests, no_keeper_leaves_before_a_live_rank_of_its_host_is_marked);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
