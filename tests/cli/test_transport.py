@@ -231,8 +231,8 @@ def natively():
 
 FAULTS = [
     ("a flipped byte of a header", "rank=0,op=1,kind=flip:8", "mismatch",
-     r"route forward/0-1 \(rank 0 to rank 1\), step 0, stage 1, .*tensor hidden: in band: header bytes: expected 256, "
-     r"got 257"),
+     r"route forward/0-1 \(rank 0 to rank 1\), step 0, stage 1, .*tensor hidden: in band: header bytes: expected 192, "
+     r"got 193"),
     ("a rank that dies in NCCL", "rank=1,op=3,kind=kill", "lost",
      r"rank 1 on \S+ died: killed by SIGKILL"),
     ("an asynchronous error", "rank=0,op=3,kind=error", "lost",
