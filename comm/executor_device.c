@@ -3,8 +3,8 @@
  * No thread belongs to it: whoever moves the session's work queues a piece when its turn has come, sets a mark behind
  * it and asks for the mark later.  A piece that has been queued lets the next one start, so that the device finds its
  * work in line.  A piece that was ordered after a piece of another queue is queued as soon as that one is: its queue
- * waits for the other's mark, not the host.  Only what was ordered after a transfer, or after work of other ranks,
- * waits for the host. */
+ * waits for the other's mark, not the host.  Only a transfer, what stands behind one in its own line, and
+ * what was ordered after work of other ranks wait for the host. */
 #include <stdlib.h>
 
 #include "comm/executor_private.h"

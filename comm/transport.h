@@ -124,8 +124,7 @@ struct transport_ops {
 
     /* Optional: work with peer (a rank; a sum has all its members) may have to wait here until another rank moves,
      * which stands in front of it in the transport's own order.  That rank; peer: nobody else.  NULL: there is no such
-     * order.
-     */
+     * order. */
     int (*awaits)(const struct transport *transport, int peer);
 
     /* Required.  Short text for logs: "Open MPI v4.1.4, 2 hosts". */

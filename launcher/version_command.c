@@ -26,8 +26,7 @@ static const struct argp_option version_table[] = {
 static const char version_doc[] =
     "Print the version, which plugins this build found and the libraries behind them, and the GPUs of this machine, or "
     "exactly what is missing; and what transport, device and memory one rank here would take.  `ferry --version` "
-    "prints "
-    "the first line alone."
+    "prints the first line alone."
     "\vExamples:\n"
     "  ferry version\n"
     "  ferry version --json | jq 'select(.kind == \"device\")'\n"

@@ -122,9 +122,8 @@ struct native {
     int *members;
     bool *came; /* [size], at the first member */
     int came_count;
-    bool *
-        built_by; /* [size]: who has said that it is built there; elsewhere than at the first member of that one only */
-    bool building; /* comm is being built */
+    bool *built_by; /* [size], who has said that it is built there: at the first member of all, elsewhere of that one */
+    bool building;  /* comm is being built */
     bool built;
     ncclComm_t comm;
     uint64_t number; /* sums posted */

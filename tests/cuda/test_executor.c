@@ -108,53 +108,76 @@ START_TEST(both_sides_are_retained_until_the_copy_has_happened)
 }
 END_TEST
 
+/* Two queues of one device, and tensors that both use. */
+struct pair {
+    struct stage stage;
+    struct executor *other;
+    struct tensor *host; /* 1, 2, 3 ... */
+    struct tensor *sum;  /* the same on the device, as the next two */
+    struct tensor *term;
+    struct tensor *copy;
+    struct tensor *back;
+};
+
+static enum status pair_open(struct rank *self, struct pair *pair)
+{
+    enum status st = stage_open(self, &pair->stage, 8);
+
+    pair->other = NULL;
+    pair->host = counting(1);
+    pair->sum = tensor_in(pair->stage.device->memory, COUNT);
+    pair->term = tensor_in(pair->stage.device->memory, COUNT);
+    pair->copy = tensor_in(pair->stage.device->memory, COUNT);
+    pair->back = tensor_in(NULL, COUNT);
+    if (st == STATUS_OK)
+        st = executor_fork(pair->stage.executor, &pair->other, &self->err);
+    if (st == STATUS_OK)
+        st = move(&pair->stage, pair->host, pair->sum, &self->err);
+    if (st == STATUS_OK)
+        st = move(&pair->stage, pair->host, pair->term, &self->err);
+    if (st == STATUS_OK)
+        st = move(&pair->stage, pair->host, pair->copy, &self->err);
+    return st;
+}
+
+static void pair_close(struct pair *pair)
+{
+    tensor_release(pair->host);
+    tensor_release(pair->sum);
+    tensor_release(pair->term);
+    tensor_release(pair->copy);
+    tensor_release(pair->back);
+    executor_release(pair->other);
+    stage_close(&pair->stage);
+}
+
 /* One executor adds often, the other copies what that makes of it. */
 static enum status fork_body(struct rank *self)
 {
-    struct stage stage;
-    struct executor *other = NULL;
+    struct pair pair;
     struct completion *slow = NULL;
     struct completion *quick = NULL;
     struct completion *copied = NULL;
-    enum status st = stage_open(self, &stage, 8);
-    struct tensor *host = counting(1);
-    struct tensor *sum = tensor_in(stage.device->memory, COUNT);
-    struct tensor *term = tensor_in(stage.device->memory, COUNT);
-    struct tensor *copy = tensor_in(stage.device->memory, COUNT);
-    struct tensor *back = tensor_in(NULL, COUNT);
-    struct addition often = {.sum = sum, .term = term, .times = 20};
-    struct addition once = {.sum = copy, .term = sum, .times = 1};
-    struct addition apart = {.sum = term, .term = term, .times = 0};
+    enum status st = pair_open(self, &pair);
+    struct addition often = {.sum = pair.sum, .term = pair.term, .times = 20};
+    struct addition once = {.sum = pair.copy, .term = pair.sum, .times = 1};
+    struct addition apart = {.sum = pair.term, .term = pair.term, .times = 0};
 
     if (st == STATUS_OK)
-        st = executor_fork(stage.executor, &other, &self->err);
-    if (st == STATUS_OK)
-        st = move(&stage, host, sum, &self->err);
-    if (st == STATUS_OK)
-        st = move(&stage, host, term, &self->err);
-    if (st == STATUS_OK)
-        st = move(&stage, host, copy, &self->err);
-    if (st == STATUS_OK)
-        st = executor_submit_on(stage.executor, add, &often, &slow, &self->err);
+        st = executor_submit_on(pair.stage.executor, add, &often, &slow, &self->err);
     if (st == STATUS_OK) /* not ordered after it: does not wait for it */
-        st = finish(executor_submit_on(other, add, &apart, &quick, &self->err), &quick, &self->err);
+        st = finish(executor_submit_on(pair.other, add, &apart, &quick, &self->err), &quick, &self->err);
     EXPECT(st != STATUS_OK || completion_test(slow) == COMPLETION_PENDING);
     if (st == STATUS_OK)
-        st = executor_after(other, slow, &self->err);
+        st = executor_after(pair.other, slow, &self->err);
     if (st == STATUS_OK)
-        st = finish(executor_submit_on(other, add, &once, &copied, &self->err), &copied, &self->err);
+        st = finish(executor_submit_on(pair.other, add, &once, &copied, &self->err), &copied, &self->err);
     EXPECT(st != STATUS_OK || completion_test(slow) == COMPLETION_DONE);
     if (st == STATUS_OK)
-        st = move(&stage, copy, back, &self->err);
-    EXPECT(st != STATUS_OK || counts(back, 22, 22)); /* itself, and 21 times the same */
+        st = move(&pair.stage, pair.copy, pair.back, &self->err);
+    EXPECT(st != STATUS_OK || counts(pair.back, 22, 22)); /* itself, and 21 times the same */
     completion_release(slow);
-    tensor_release(host);
-    tensor_release(sum);
-    tensor_release(term);
-    tensor_release(copy);
-    tensor_release(back);
-    executor_release(other);
-    stage_close(&stage);
+    pair_close(&pair);
     return st;
 }
 
@@ -182,58 +205,41 @@ static enum status note(void *context, struct memory *memory, struct error *err)
  * first piece still runs, and nobody asks in between. */
 static enum status chain_body(struct rank *self)
 {
-    struct stage stage;
-    struct executor *other = NULL;
+    struct pair pair;
     struct completion *promoted = NULL;
     struct completion *slow = NULL;
     struct completion *middle = NULL;
     struct completion *end = NULL;
-    enum status st = stage_open(self, &stage, 8);
-    struct tensor *host = counting(1);
-    struct tensor *sum = tensor_in(stage.device->memory, COUNT);
-    struct tensor *term = tensor_in(stage.device->memory, COUNT);
-    struct tensor *copy = tensor_in(stage.device->memory, COUNT);
-    struct tensor *back = tensor_in(NULL, COUNT);
-    struct noted first = {{.sum = sum, .term = term, .times = 100}, false};
-    struct noted second = {{.sum = copy, .term = sum, .times = 1}, false};
-    struct noted third = {{.sum = sum, .term = copy, .times = 1}, false};
-    struct tensor *const filled[] = {sum, term, copy};
+    enum status st = pair_open(self, &pair);
+    struct noted first = {{.sum = pair.sum, .term = pair.term, .times = 100}, false};
+    struct noted second = {{.sum = pair.copy, .term = pair.sum, .times = 1}, false};
+    struct noted third = {{.sum = pair.sum, .term = pair.copy, .times = 1}, false};
 
-    if (st == STATUS_OK)
-        st = executor_fork(stage.executor, &other, &self->err);
-    for (int i = 0; i < 3 && st == STATUS_OK; i++)
-        st = move(&stage, host, filled[i], &self->err);
     if (st == STATUS_OK) /* behind a transfer, too */
-        st = executor_transfer(other, stage.transfers, host, term, &promoted, &self->err);
+        st = executor_transfer(pair.other, pair.stage.transfers, pair.host, pair.term, &promoted, &self->err);
     if (st == STATUS_OK)
-        st = executor_after(stage.executor, promoted, &self->err);
+        st = executor_after(pair.stage.executor, promoted, &self->err);
     if (st == STATUS_OK)
-        st = executor_submit_on(stage.executor, note, &first, &slow, &self->err);
+        st = executor_submit_on(pair.stage.executor, note, &first, &slow, &self->err);
     EXPECT(first.queued);
     st = finish(st, &promoted, &self->err);
     if (st == STATUS_OK)
-        st = executor_after(other, slow, &self->err);
+        st = executor_after(pair.other, slow, &self->err);
     if (st == STATUS_OK)
-        st = executor_submit_on(other, note, &second, &middle, &self->err);
+        st = executor_submit_on(pair.other, note, &second, &middle, &self->err);
     if (st == STATUS_OK)
-        st = executor_after(stage.executor, middle, &self->err);
+        st = executor_after(pair.stage.executor, middle, &self->err);
     if (st == STATUS_OK)
-        st = executor_submit_on(stage.executor, note, &third, &end, &self->err);
+        st = executor_submit_on(pair.stage.executor, note, &third, &end, &self->err);
     EXPECT(first.queued && second.queued && third.queued);
     st = finish(st, &end, &self->err);
     if (st == STATUS_OK)
-        st = move(&stage, sum, back, &self->err);
+        st = move(&pair.stage, pair.sum, pair.back, &self->err);
     EXPECT(st != STATUS_OK ||
-           counts(back, 101 + 102, 101 + 102)); /* itself and 100 more; and that with the copy's one */
+           counts(pair.back, 101 + 102, 101 + 102)); /* itself and 100 more; and that with the copy's one */
     completion_abandon(slow);
     completion_abandon(middle);
-    tensor_release(host);
-    tensor_release(sum);
-    tensor_release(term);
-    tensor_release(copy);
-    tensor_release(back);
-    executor_release(other);
-    stage_close(&stage);
+    pair_close(&pair);
     return st;
 }
 

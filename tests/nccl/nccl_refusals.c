@@ -95,25 +95,26 @@ static bool is_refused(const struct flip *flip, int bit, bool in_band, const cha
     return false;
 }
 
-START_TEST(every_single_bit_of_a_header_ahead_is_refused)
+/* This share of the bits of a bundle's header, one after the other. */
+static void every_bit_is_refused(bool in_band, const char *words)
 {
     char text[600] = "";
     bool right = true;
 
     for (int bit = first; bit < of_bundle.header_bytes * 8 && right; bit += step)
-        right = is_refused(&of_bundle, bit, false, "tensor scales", text, sizeof text);
+        right = is_refused(&of_bundle, bit, in_band, words, text, sizeof text);
     ck_assert_msg(right, "%s", text);
+}
+
+START_TEST(every_single_bit_of_a_header_ahead_is_refused)
+{
+    every_bit_is_refused(false, "tensor scales");
 }
 END_TEST
 
 START_TEST(every_single_bit_of_a_header_in_band_is_refused)
 {
-    char text[600] = "";
-    bool right = true;
-
-    for (int bit = first; bit < of_bundle.header_bytes * 8 && right; bit += step)
-        right = is_refused(&of_bundle, bit, true, "in band: ", text, sizeof text);
-    ck_assert_msg(right, "%s", text);
+    every_bit_is_refused(true, "in band: ");
 }
 END_TEST
 
