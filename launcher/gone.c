@@ -34,7 +34,8 @@ static bool cause_is_known(const char *run_dir)
 struct candidate {
     struct gone gone;
     uint64_t seen_unix_ns; /* its last sign of life */
-    bool alive;            /* it runs on this host: its keeper is about to mark it */
+    bool alive;            /* it is still there, on this host */
+    bool awake;            /* and is not stopped: its keeper will mark it soon */
 };
 
 static bool unmarked(const struct keeper *keeper, int rank, const char *host, uint64_t told_unix_ns,
@@ -50,28 +51,29 @@ static bool unmarked(const struct keeper *keeper, int rank, const char *host, ui
     if (strncmp(sign.host, host, sizeof sign.host - 1) != 0)
         return sign.started_unix_ns + SKEW_NS > keeper->begun_unix_ns && ret->seen_unix_ns + SILENT_NS <= told_unix_ns;
     ret->alive = process_read(sign.pid, &process) && process.state != 'Z';
+    ret->awake = ret->alive && process.state != 'T' && process.state != 't';
     ret->gone.certain = !ret->alive;
     return sign.started_unix_ns > keeper->begun_unix_ns;
 }
 
 /* The one that fell silent first: where one has gone its starter's daemon may have killed its neighbours, too fast for
- * their keepers.  In a large job only those behind this rank are looked at, so that each is by many.  *ret_alive: one
- * of this host is alive and not marked. */
+ * their keepers.  In a large job only those behind this rank are looked at, so that each is by many.  *ret_awake: one
+ * of this host is awake and not marked. */
 static bool find(const struct keeper *keeper, const char *host, uint64_t told_unix_ns, struct gone *ret,
-                 bool *ret_alive)
+                 bool *ret_awake)
 {
     int first = keeper->size > LOOKED_AT ? keeper->rank : 0;
     int count = keeper->size > LOOKED_AT ? LOOKED_AT : keeper->size;
     uint64_t earliest_ns = UINT64_MAX;
 
-    *ret_alive = false;
+    *ret_awake = false;
     for (int i = 0; i < count; i++) {
         int rank = (int)(((int64_t)first + i) % keeper->size);
         struct candidate candidate;
 
         if (rank == keeper->rank || !unmarked(keeper, rank, host, told_unix_ns, &candidate))
             continue;
-        *ret_alive = *ret_alive || candidate.alive;
+        *ret_awake = *ret_awake || candidate.awake;
         if (candidate.alive || candidate.seen_unix_ns >= earliest_ns)
             continue;
         earliest_ns = candidate.seen_unix_ns;
@@ -91,19 +93,31 @@ bool gone_find(const struct keeper *keeper, const char *host, struct gone *ret)
 {
     uint64_t told_unix_ns = clock_unix_ns();
     bool found = false;
-    bool alive = false;
+    bool awake = false;
 
     if (!keeper->run_dir[0])
         return false;
     for (int look = 0; look < LOOKS; look++) {
         if (cause_is_known(keeper->run_dir))
             return let_it_speak();
-        found = find(keeper, host, told_unix_ns, ret, &alive);
-        if (!found && !alive)
+        found = find(keeper, host, told_unix_ns, ret, &awake);
+        if (!found && !awake)
             return false;
         if (found && ret->certain && look) /* a keeper that lives has marked it since the last look */
             return true;
         clock_sleep_ns(LOOK_NS);
     }
     return cause_is_known(keeper->run_dir) ? let_it_speak() : found;
+}
+
+void gone_let_mark(const struct keeper *keeper, const char *host)
+{
+    struct gone gone;
+    bool awake = true;
+
+    for (int look = 0; look < LOOKS && awake; look++) {
+        if (look)
+            clock_sleep_ns(LOOK_NS);
+        (void)find(keeper, host, 0, &gone, &awake);
+    }
 }

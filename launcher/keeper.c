@@ -279,12 +279,17 @@ static int exit_code(const struct watch *watch, int status)
 {
     const struct keeper *shared = watch->shared;
     bool recorded = atomic_load(&shared->set) && shared->run_dir[0];
+    struct starter starter;
 
     if (WIFEXITED(status)) {
         if (recorded)
             recorder_mark_ended(shared->run_dir, shared->rank);
         if (WEXITSTATUS(status))
             report_words(watch);
+        if (WEXITSTATUS(status) && recorded) {
+            starter_read(&starter);
+            gone_let_mark(shared, starter.host);
+        }
         return WEXITSTATUS(status) <= 125 ? WEXITSTATUS(status) : 1;
     }
     if (recorded) /* first of all: other keepers look whether this one did it */
