@@ -127,6 +127,13 @@ class Run:
                     pairs[rank] = (parent, pid)
         return pairs
 
+    def pair(self, rank):
+        """(pid of its keeper, pid of its worker) of a rank that must be there."""
+        if not self.until(lambda: rank in self.ranks()):
+            raise AssertionError("rank %d is not there; exit status %s, standard error:\n%s" %
+                                 (rank, self.process.poll(), self.text(self.err)))
+        return self.ranks()[rank]
+
     def cpu_seconds(self, pids):
         """CPU time that these processes have used so far."""
         ticks = 0

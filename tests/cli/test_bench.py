@@ -146,7 +146,7 @@ def test_stopped(tally, folder):
         {"name": "sums", "members": [0, 1], "operations": ["all_reduce_sum"]}])
     job = running.Run(running.mpirun_command(2, ["bench", path, "--target", "sums", "--repeats", "101", "--json"]))
     job.until(lambda: "\n" in job.text())
-    os.kill(job.ranks()[1][1], signal.SIGSTOP)
+    os.kill(job.pair(1)[1], signal.SIGSTOP)
     failure(tally, "a stopped rank", job.finish(60), "timeout", r"rank 1 has been silent.*\(bench of sums\)",
             within=30.0)
 

@@ -123,7 +123,7 @@ def stopped():
         check(len(suspects) == 1 and suspects[0]["rank"] == 3 and suspects[0]["waiting"] == 3,
               "all wait for rank 3 in the end", said)
     tally.check("3 ranks wait for rank 3 (silent, process " in page.out and
-                "process    rank 3: process %d is stopped" % job.ranks()[3][1] in page.out,
+                "process    rank 3: process %d is stopped" % job.pair(3)[1] in page.out,
                 "the page says whom to look at", page.summary())
     copy = os.path.join(folder, "copy")
     shutil.copytree(only_run(where), copy)
@@ -144,14 +144,15 @@ def stopped():
 def without_ring(copy):
     """Rank 3 of the stopped chain, from the files of the others alone; the copy stands for another machine."""
     path = os.path.join(copy, "rank-000003.recorder")
-    own = [o for o in fault_matrix.read_ring(path) if o.state == 2]
+    ring = fault_matrix.read_ring(path)
+    own = [o for o in ring if o.state == 2]
     os.remove(path)
     page, said = doctor(copy), consult(copy)
     if not said:
         return
     check(said["rank"][3]["life"] == "no file" and said["run"]["verdict"] == "gone", "rank 3 has left no file", said)
     end = [end for end in said["end"] if end["rank"] == 3]
-    sent = [o for o in own if o.object == "token/3-0"][-1]
+    sent = [o for o in ring if o.object == "token/3-0"][-1]  # it has come, noticed by its sender or not
     received = [o for o in own if o.object == "forward/2-3"][-1]
     check(end and "rank 0 waits for it in send_receive on token/3-0" in end[0]["witnesses"] and
           "sequence %d there was done with it" % sent.sequence in end[0]["witnesses"],

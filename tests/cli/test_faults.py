@@ -200,7 +200,7 @@ def end_after(job, what):
 
 
 def send(number, rank, whom=1):
-    return lambda job: os.kill(job.ranks()[rank][whom], number)
+    return lambda job: os.kill(job.pair(rank)[whom], number)
 
 
 def test_signals():
@@ -241,7 +241,7 @@ def test_signals():
         reference = start_long("reference", arguments=quiet).finish(60)
 
         def pause(job):
-            pid = job.ranks()[1][1]
+            pid = job.pair(1)[1]
             for _ in range(2):
                 os.kill(pid, signal.SIGSTOP)
                 time.sleep(TIMEOUT / 2)
@@ -315,7 +315,7 @@ def test_signals():
             job = start_long("twice-%d" % attempt, {"pipeline": 2, "tensor": 2}, ["--set", "run_dir=" + where])
 
             def both(job):
-                pids = [job.ranks()[rank][1] for rank in (1, 2)]
+                pids = [job.pair(rank)[1] for rank in (1, 2)]
                 for pid in pids:
                     os.kill(pid, signal.SIGKILL)
 

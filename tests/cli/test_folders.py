@@ -27,7 +27,7 @@ def at_the_same_time():
     first = running.Run(command("--fault", "rank=1,op=16,kind=delay:5s"), extra_env=mine)
     recorder = os.path.join(where, "chat-mine", "rank-000001.recorder")
     first.until(lambda: b"step " in running._read(recorder))
-    worker = first.ranks()[0][1]
+    worker = first.pair(0)[1]
     second = running.execute(command(), extra_env=mine, timeout=30)
     expecting.failure(tally, "a second job under the id of one that runs", second, "environment",
                       r"run_dir: %s/chat-mine is the folder of another job that runs, process %d on %s, since " %

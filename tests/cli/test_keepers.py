@@ -55,7 +55,7 @@ def stopped():
 def stopped_and_dead():
     """A rank's death continues its keeper, which tells it as if it had never been stopped."""
     job, _ = start("dead", delay="60s")
-    keeper, worker = job.ranks()[1]
+    keeper, worker = job.pair(1)
     os.kill(keeper, signal.SIGSTOP)
     os.kill(worker, signal.SIGKILL)
     expecting.failure(tally, "a rank that dies under a stopped keeper", job.finish(40), "lost",
@@ -65,7 +65,7 @@ def stopped_and_dead():
 def stopped_and_dead_alone():
     """Nobody else could find the only rank silent: its death continues the keeper, which tells it."""
     job, where = start("alone", 1, delay="60s", operation=9)
-    keeper, worker = job.ranks()[0]
+    keeper, worker = job.pair(0)
     os.kill(keeper, signal.SIGSTOP)
     os.kill(worker, signal.SIGKILL)
     expecting.failure(tally, "the only rank dies under a stopped keeper", job.finish(40), "lost",
@@ -76,7 +76,7 @@ def stopped_and_dead_alone():
 
 def killed(ranks, victim):
     job, where = start("killed-%d-%d" % (ranks, victim), ranks, delay="60s")
-    os.kill(job.ranks()[victim][0], signal.SIGKILL)
+    os.kill(job.pair(victim)[0], signal.SIGKILL)
     result = job.finish(40)
     said = doctor(where)[1]
     name = "rank %d of %d, whose keeper is killed" % (victim, ranks)
@@ -94,7 +94,7 @@ def signalled():
     """B46: SIGUSR1 to one rank only, its worker or its keeper: nobody goes on without it."""
     for part, name in ((1, "worker"), (0, "keeper")):
         job, _ = start("usr1-" + name, delay="60s")
-        os.kill(job.ranks()[1][part], signal.SIGUSR1)
+        os.kill(job.pair(1)[part], signal.SIGUSR1)
         expecting.failure(tally, "B46 SIGUSR1 to the %s of rank 1" % name, job.finish(40), "lost",
                           r"rank 1 on \S+ died: killed by SIGUSR1", within=15)
 
