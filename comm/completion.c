@@ -244,8 +244,12 @@ static enum status move(struct completion *completion, bool *ret_over)
         st = completion->kind->step(completion, ret_over, &err);
         if (st == STATUS_OK)
             return STATUS_OK;
-        completion->text = strdup(err.text);
-        (void)session_poison(session, st, &err);
+        if (session_hears_failure(session)) {
+            st = STATUS_OK; /* what was found may come of that */
+        } else {
+            completion->text = strdup(err.text);
+            (void)session_poison(session, st, &err);
+        }
     }
     *ret_over = completion->kind->let_go(completion);
     return st != STATUS_OK ? st : torn_down(session);

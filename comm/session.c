@@ -62,6 +62,17 @@ enum status session_poison_cause(struct session *session, const struct cause *ca
     return session->failure.status;
 }
 
+bool session_hears_failure(struct session *session)
+{
+    struct error err = {0};
+    enum status st = control_poll(session->control, &err);
+
+    adopt(session);
+    if (st != STATUS_OK && !session->failed)
+        (void)session_poison(session, st, &err);
+    return session->failed;
+}
+
 static int culprit(const struct session *session, enum status st, const struct error *why)
 {
     if (why->blamed)

@@ -119,6 +119,10 @@ enum status session_admit(struct session *session, bool *ret_skip, struct error 
  * Returns the session's (first) status. */
 enum status session_poison(struct session *session, enum status st, const struct error *why);
 
+/* Look at the control channel now, before this rank says what it found: a rank that fails tells so first, and then
+ * tears down its work.  True: a failure is known. */
+bool session_hears_failure(struct session *session);
+
 enum status session_poison_cause(struct session *session, const struct cause *cause);
 
 /* Called by every turn of a wait: at rank 0, when it lasts, says whom the run waits for. */

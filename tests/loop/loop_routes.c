@@ -1,6 +1,7 @@
 /* Framed bundles over loopback: what arrives, what is refused, and that nothing refused is delivered. */
 #include "tests/loop/ranks.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,6 +136,38 @@ START_TEST(damaged_payload_is_refused_where_payloads_are_checked)
     ck_assert_int_eq(ranks.rank[1].status, STATUS_MISMATCH);
     ck_assert_msg(strstr(ranks.rank[1].err.text, "payload checksum: expected 0x") != NULL, "%s",
                   ranks.rank[1].err.text);
+}
+END_TEST
+
+/* The sender has damaged a frame, and then failed and said so, before the receiver looks at anything. */
+static enum status failing_body(struct rank *self)
+{
+    struct route *route = session_route(self->session, 1);
+    enum status st = STATUS_OK;
+
+    if (self->rank) {
+        (void)pthread_barrier_wait(self->context);
+        return receive_mixed(self, route, 5);
+    }
+    st = send_mixed(self, route, 5);
+    session_fail(self->session, STATUS_LOST, "rehearsed");
+    (void)pthread_barrier_wait(self->context);
+    return st == STATUS_OK ? STATUS_LOST : st;
+}
+
+START_TEST(what_a_failing_sender_has_told_comes_before_what_is_found)
+{
+    static const struct route_spec routes[] = {ROUTE(1, 0, 1, mixed, 3, 2)};
+    struct fault fault = {.rank = 0, .kind = FAULT_FLIP, .byte = 8};
+    pthread_barrier_t told;
+    struct ranks ranks = {
+        .loopback = {.eager_bytes = 1 << 20}, .session = {.faults = &fault, .fault_count = 1}, .context = &told};
+
+    ck_assert_int_eq(pthread_barrier_init(&told, NULL, 2), 0);
+    run(&ranks, 2, routes, 1, failing_body);
+    (void)pthread_barrier_destroy(&told);
+    ck_assert_int_eq(ranks.rank[0].status, STATUS_LOST);
+    ck_assert_msg(strstr(ranks.rank[1].err.text, "rehearsed") != NULL, "%s", ranks.rank[1].err.text);
 }
 END_TEST
 
@@ -384,6 +417,7 @@ int main(void)
     TCase *all = tcase_create("all");
 
     tcase_set_timeout(all, 120);
+    tcase_add_test(all, what_a_failing_sender_has_told_comes_before_what_is_found);
     tcase_add_test(all, mixed_bundle_arrives);
     tcase_add_loop_test(all, every_damaged_header_byte_is_refused_by_name, 0, FRAME_FIXED_BYTES / 32);
     tcase_add_test(all, damaged_payload_is_refused_where_payloads_are_checked);
