@@ -382,25 +382,40 @@ static int watch_worker(struct watch *watch, const sigset_t *signals)
     return end_stopped(watch);
 }
 
-/* A pipe whose reader is this process and that nobody writes to: when the last process that holds ends[1] has gone the
- * kernel sends SIGCONT, which continues this process should it be stopped then.  Nobody else might: the worker of a job
- * of one rank may be killed like any other.  False: errno says why. */
-static bool hang_bell(int ends[2])
+/* The reading end of a pipe: when the last process that holds its writing end has gone the kernel sends SIGCONT, which
+ * continues this process should it be stopped then.  Nobody else might: the worker of a job of one rank may be killed
+ * like any other.  -1: errno says why. */
+static int hang_bell(void)
 {
+    int ends[2];
+
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
-        return false;
+        return -1;
+    close(ends[1]);
     if (!fcntl(ends[0], F_SETOWN, getpid()) && !fcntl(ends[0], F_SETSIG, SIGCONT) &&
         !fcntl(ends[0], F_SETFL, O_ASYNC | O_NONBLOCK))
-        return true;
+        return ends[0];
     close(ends[0]);
-    close(ends[1]);
-    return false;
+    return -1;
+}
+
+/* In the worker: hold the writing end, until this process has gone.  The keeper never holds one, so it may be stopped
+ * at any time.  Best effort. */
+static void hold_bell(int bell)
+{
+    char path[64];
+    int held;
+
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", bell);
+    held = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    (void)held;
+    close(bell);
 }
 
 static int fork_worker(keeper_worker *worker, void *context, struct watch *watch)
 {
     pid_t parent = getpid();
-    int bell[2];
+    int bell = hang_bell();
     sigset_t signals;
     sigset_t old;
 
@@ -410,16 +425,15 @@ static int fork_worker(keeper_worker *worker, void *context, struct watch *watch
         sigaddset(&signals, forwarded[i]);
     /* Blocked before the fork: no signal is lost between fork and wait. */
     (void)sigprocmask(SIG_BLOCK, &signals, &old);
-    watch->worker = hang_bell(bell) ? fork() : -1;
+    watch->worker = bell >= 0 ? fork() : -1;
     if (watch->worker == 0) {
-        close(bell[0]);
+        hold_bell(bell);
         work(worker, context, watch, parent, &old);
     }
     if (watch->worker < 0) {
         log_error("cannot start the worker process: %s", strerror(errno));
         return status_exit_code(STATUS_ENVIRONMENT);
     }
-    close(bell[1]);
     return watch_worker(watch, &signals);
 }
 
