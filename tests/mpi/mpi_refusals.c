@@ -216,7 +216,7 @@ int main(int argc, char **argv)
         tcase_add_test(tests, random_single_bits_of_headers_are_refused);
     suite_add_tcase(suite, tests);
     srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, rank == 0 ? CK_NORMAL : CK_MINIMAL);
+    srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     (void)MPI_Barrier(MPI_COMM_WORLD);

@@ -53,7 +53,7 @@ int world_run(struct world *world, Suite *suite, enum status st, struct error *e
 
     if (st == STATUS_OK) {
         srunner_set_fork_status(runner, CK_NOFORK);
-        srunner_run_all(runner, world->rank == 0 ? CK_NORMAL : CK_MINIMAL);
+        srunner_run_all(runner, CK_NORMAL);
         failed = srunner_ntests_failed(runner);
         if (world->session)
             st = session_close(world->session, true, err);

@@ -214,7 +214,7 @@ int main(void)
     tcase_add_test(tests, what_does_not_run_side_by_side_is_not_started_together);
     suite_add_tcase(suite, tests);
     srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, world.rank == 0 ? CK_NORMAL : CK_MINIMAL);
+    srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     device_world_close(&world, !left);

@@ -62,7 +62,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, random_cases_equal_the_serial_reference);
     suite_add_tcase(suite, tests);
     srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, session_rank(session) == 0 ? CK_NORMAL : CK_MINIMAL);
+    srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     if (session_close(session, true, &err)) {

@@ -360,7 +360,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, native_sums_of_overlapping_groups_end_in_whatever_order);
     suite_add_tcase(suite, tests);
     srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, world.rank == 0 ? CK_NORMAL : CK_MINIMAL);
+    srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     if (session_close(session, true, &err)) {

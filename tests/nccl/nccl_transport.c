@@ -303,7 +303,7 @@ int main(int argc, char **argv)
     native_calls_add(tests, &world);
     suite_add_tcase(suite, tests);
     srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, world.rank == 0 ? CK_NORMAL : CK_MINIMAL);
+    srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     device_world_close(&world, true);
