@@ -8,6 +8,7 @@ what the product promises is not, and counts from the start of the last rank, fo
 and without the time for which the whole machine stood still.
 """
 
+import atexit
 import json
 import os
 import shutil
@@ -50,6 +51,13 @@ class Result:
         return "exit %s after %.1f s (and %.1f s in which the machine stood still), left %s\n" \
             "--- stdout\n%s\n--- stderr\n%s" % (self.code, self.seconds, self.still, self.left,
                                                  self.out[-4000:], self.err[-8000:])
+
+
+def scratch(name):
+    """A new empty folder that goes with this program, however it ends short of a signal."""
+    folder = tempfile.mkdtemp(prefix="ferry-%s-" % name)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def environment(extra=None):

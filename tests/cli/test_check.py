@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 
 import expecting
 from expecting import running
@@ -15,7 +14,7 @@ ALL = ["all_reduce_sum", "all_gather_even", "all_gather_uneven", "variable_all_t
        "failure_agreement"]
 DTYPES = ["f32", "f16", "bf16", "f64", "i8", "u8", "i32", "u32", "i64", "u64", "bool"]
 tally = running.Tally()
-folder = tempfile.mkdtemp(prefix="ferry-check-")
+folder = running.scratch("check")
 
 
 def check(path, ranks, arguments=(), timeout=60, **options):
@@ -196,6 +195,4 @@ expecting.failure(tally, "two commands in one job", mixed, "mismatch", r"option\
 result = running.execute(["bash", "-c", "exec %s check %s > /dev/full" % (running.FERRY, running.write_topology(
     folder, "single", None, world=1))], timeout=30)
 expecting.failure(tally, "standard output that is full", result, "storage", "standard output")
-
-shutil.rmtree(folder)
 tally.finish()

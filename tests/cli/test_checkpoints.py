@@ -4,13 +4,12 @@ import concurrent.futures
 import os
 import re
 import shutil
-import tempfile
 
 import expecting
 from expecting import running
 from model_files import Folder, Gguf, read_safetensors, write_safetensors
 
-FOLDER = tempfile.mkdtemp(prefix="ferry-checkpoints-")
+FOLDER = running.scratch("checkpoints")
 PROMPTS = ["t", "there is a ferry in the harbo"]
 tally = running.Tally()
 
@@ -209,7 +208,6 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         for done in [pool.submit(test) for test in tests]:
             done.result()
-    shutil.rmtree(FOLDER)
     tally.finish()
 
 

@@ -7,7 +7,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 
 import expecting
@@ -17,7 +16,7 @@ from expecting import running
 MODEL = os.path.join(running.TINY, "llama-10-layers")
 PROMPTS = ["t", "there is a line"]
 tally = running.Tally()
-folder = tempfile.mkdtemp(prefix="ferry-doctor-")
+folder = running.scratch("doctor")
 
 
 def command(mesh, name, faults=(), **communication):
@@ -344,7 +343,6 @@ def mistakes():
 def main():
     for case in (finished, running_and_late, stopped, killed, cycle, silent, damaged, causes, culprits, many, mistakes):
         case()
-    shutil.rmtree(folder)
     tally.finish()
 
 

@@ -7,11 +7,9 @@ import concurrent.futures
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 import expecting
@@ -24,7 +22,7 @@ TIMEOUT, STARTUP = 3, 6  # seconds, of the topologies here
 GRACE = 10               # what the product promises beyond the timeout
 PROMPTS = ["t", "there is a line"]
 tally = running.Tally()
-folder = tempfile.mkdtemp(prefix="ferry-faults-")
+folder = running.scratch("faults")
 
 
 def topology(name, mesh, prompts=None, model=LLAMA, new=4, microbatch="auto", **communication):
@@ -495,7 +493,6 @@ def main():
     parts = {"frames": test_frames, "ranks": test_ranks, "signals": test_signals}
     for name in sys.argv[1:] or parts:
         parts[name]()
-    shutil.rmtree(folder)
     tally.finish()
 
 

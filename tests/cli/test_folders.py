@@ -2,16 +2,14 @@
 
 import json
 import os
-import shutil
 import sys
-import tempfile
 
 import expecting
 from expecting import running
 
 MODEL = os.path.join(running.TINY, "llama-10-layers")
 tally = running.Tally()
-folder = tempfile.mkdtemp(prefix="ferry-folders-")
+folder = running.scratch("folders")
 where = os.path.join(folder, "runs")
 
 
@@ -68,7 +66,6 @@ def no_name():
 def main():
     for case in (at_the_same_time, one_after_the_other, no_name):
         case()
-    shutil.rmtree(folder)
     tally.finish()
 
 

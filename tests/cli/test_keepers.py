@@ -2,17 +2,15 @@
 
 import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 
 import expecting
 from expecting import running
 
 MODEL = os.path.join(running.TINY, "llama-10-layers")
 tally = running.Tally()
-folder = tempfile.mkdtemp(prefix="ferry-keepers-")
+folder = running.scratch("keepers")
 
 
 def start(name, ranks=2, delay="%ds" % (2 + running.PATIENCE), operation=16, **communication):
@@ -111,7 +109,6 @@ def interrupted():
 def main():
     for case in (stopped, stopped_and_dead, stopped_and_dead_alone, lambda: killed(2, 1), lambda: killed(3, 0), signalled, interrupted):
         case()
-    shutil.rmtree(folder)
     tally.finish()
 
 

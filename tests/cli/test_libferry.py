@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 
 import expecting
 from expecting import running
@@ -20,7 +19,7 @@ CXX = os.environ.get("CXX", "c++").split()
 FLAGS = os.environ.get("FLAGS", "").split()
 EXAMPLES = os.path.join(running.ROOT, "examples", "c")
 tally = running.Tally()
-folder = tempfile.mkdtemp(prefix="ferry-lib-")
+folder = running.scratch("lib")
 stage = os.path.join(folder, "stage")
 
 
@@ -326,6 +325,4 @@ os.mkdir(alone)
 shutil.copy(os.path.realpath(library), os.path.join(alone, "libferry.so.0"))
 missing = run([probe, "sums", topology(2)], 2, {"FERRY_PLUGIN_DIR": folder, "LD_LIBRARY_PATH": alone})
 tally.check(missing.code == 5 and re.search(r"ferry-mpi\.so is in none of %s, %s" % (folder, alone), missing.out), "a missing plugin is told with the folders that were searched", missing.summary())
-
-shutil.rmtree(folder)
 tally.finish()

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import running
@@ -15,7 +14,7 @@ from model_files import Folder
 
 LLAMA = os.path.join(running.TINY, "llama")
 tally = running.Tally()
-folder = tempfile.mkdtemp(prefix="ferry-offline-")
+folder = running.scratch("offline")
 
 
 def ferry(*arguments):

@@ -20,7 +20,7 @@ LLAMA = os.path.join(running.TINY, "llama-5-layers")
 NEW = 6
 PROMPTS = [{"tokens": [(11 * i + 5 * n) % 90 for i in range(length)]} for n, length in enumerate((4, 1, 9, 2, 3, 7, 5))]
 MESHES = [{"pipeline": 1}, {"pipeline": 2}, {"tensor": 2}, {"data": 2}, {"pipeline": 3}, {"data": 2, "pipeline": 2}]
-folder = tempfile.mkdtemp(prefix="ferry-requests-")
+folder = running.scratch("requests")
 tally = running.Tally()
 
 

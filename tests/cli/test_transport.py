@@ -7,7 +7,6 @@ STANDIN is the folder of the stand-in's libraries; without it (no CUDA at build 
 import os
 import re
 import sys
-import tempfile
 
 import expecting
 from expecting import running
@@ -16,7 +15,7 @@ STANDIN = os.environ.get("STANDIN", "")
 KJV = running.KJV
 PROMPTS = ["In the beginning God created", "Blessed", "And it came to pass, that when the LORD had spoken unto Moses,"]
 NEW = 8
-folder = tempfile.mkdtemp(prefix="ferry-transport-")
+folder = running.scratch("transport")
 tally = running.Tally()
 # A test runner may have put the stand-in in front already: the machine's own libraries are what is left.
 OWN = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path and path != STANDIN]

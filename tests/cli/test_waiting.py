@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 import time
 
 import expecting
@@ -53,14 +52,13 @@ def golden():
 
 def waiting(name, mesh, late, operation):
     prompts, tokens = golden()
-    folder = tempfile.mkdtemp(prefix="ferry-waiting-")
+    folder = running.scratch("waiting")
     path = running.write_topology(folder, "waiting", mesh, {"model": MODEL, "prompts": prompts, "max_new_tokens": 16})
     command = running.mpirun_command(RANKS, ["run", path, "--json", "--fault",
                                              "rank=%d,op=%d,kind=delay:%ds" % (late, operation, DELAY)])
     job = running.Run(["taskset", "-c", "0"] + command)
     samples = watch(job, late)
     result = job.finish(120)
-    shutil.rmtree(folder)
     if not expecting.success(tally, name, result):
         return
     tally.check([o["tokens"] for o in result.objects()] == tokens, name + ": the right tokens", result.summary())
