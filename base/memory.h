@@ -6,7 +6,8 @@
  * memory has no queue: calls have happened when they return, and every mark is reached.
  *
  * Every slot may be called by any thread, several at once: a tensor is released by whoever lets it go last, and the
- * runtime queues its own copies beside comm's.  No slot waits. */
+ * runtime queues its own copies beside comm's.  No slot waits but allocate, which takes as long as its owner does: a
+ * driver may wait for all that is queued on a device, so whoever must not wait asks at_hand first. */
 #ifndef BASE_MEMORY_H
 #define BASE_MEMORY_H
 
@@ -47,6 +48,9 @@ struct memory_ops {
 
     /* bytes, uninitialised, aligned to MEMORY_ALIGN (returns).  STATUS_NOMEM says how much is available. */
     enum status (*allocate)(struct memory *memory, size_t bytes, void **ret, struct error *err);
+    /* Optional: a block of bytes that is there (returns), as allocate gives it; NULL: there is none now, and one is
+     * being made meanwhile, if that can be.  NULL: allocate takes no time worth mentioning. */
+    void *(*at_hand)(struct memory *memory, size_t bytes);
     /* Behind everything queued.  NULL is allowed. */
     void (*release)(struct memory *memory, void *block);
 

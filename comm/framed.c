@@ -57,9 +57,11 @@ enum status framed_choose_way(struct session *session, const struct memory *devi
 enum status framed_take_block(struct framed_memory *way, struct session *session, size_t bytes, struct error *err)
 {
     way->lender = staging_in(session->staging, session->options.pinned);
-    if (!way->lender)
-        return error_set(err, STATUS_NOMEM, "a message of %zu bytes", bytes);
-    way->block = staging_take(way->lender, bytes, err);
+    way->block = way->lender ? staging_take_at_hand(way->lender, bytes) : NULL;
+    if (!way->block) { /* to pin some takes time, and the session's lock is held: a detour does */
+        way->lender = session->staging;
+        way->block = staging_take(way->lender, bytes, err);
+    }
     return way->block ? STATUS_OK : error_wrap(err, STATUS_NOMEM, "a message of %zu bytes", bytes);
 }
 

@@ -21,7 +21,7 @@ struct framed_memory {
     unsigned char in_band[FRAME_MAX_BYTES]; /* the header that came with the payload */
 };
 
-/* Host memory for bytes of payload that lie in a device's.  STATUS_NOMEM. */
+/* Host memory for bytes of payload that lie in a device's: pinned, if there is some at hand.  STATUS_NOMEM. */
 enum status framed_take_block(struct framed_memory *way, struct session *session, size_t bytes, struct error *err);
 void framed_give_block(struct framed_memory *way);
 

@@ -83,22 +83,32 @@ struct staging *staging_in(struct staging *staging, struct memory *memory)
     return other;
 }
 
+/* NULL: none, or none at hand. */
+static void *ask(struct memory *memory, size_t bytes, bool at_hand, struct error *err)
+{
+    void *block = NULL;
+
+    if (at_hand && memory->ops->at_hand)
+        return memory->ops->at_hand(memory, bytes);
+    return memory->ops->allocate(memory, bytes, &block, err) == STATUS_OK ? block : NULL;
+}
+
 /* A block of another memory, with its record. */
-static struct block *allocate(struct staging *staging, int class, struct error *err)
+static struct block *allocate(struct staging *staging, int class, bool at_hand, struct error *err)
 {
     struct block *block = malloc(sizeof *block);
-    void *bytes = NULL;
+    unsigned char *bytes = NULL;
 
     if (!block) {
         (void)error_set(err, STATUS_NOMEM, "a block's record");
         return NULL;
     }
-    if (staging->memory->ops->allocate(staging->memory, TENSOR_HEADROOM + class_bytes(class), &bytes, err) !=
-        STATUS_OK) {
+    bytes = ask(staging->memory, TENSOR_HEADROOM + class_bytes(class), at_hand, err);
+    if (!bytes) {
         free(block);
         return NULL;
     }
-    block->payload = (unsigned char *)bytes + TENSOR_HEADROOM;
+    block->payload = bytes + TENSOR_HEADROOM;
     return block;
 }
 
@@ -126,7 +136,7 @@ static struct block *take_back(struct staging *staging, unsigned char *payload)
     return block;
 }
 
-unsigned char *staging_take(struct staging *staging, size_t bytes, struct error *err)
+static unsigned char *take(struct staging *staging, size_t bytes, bool at_hand, struct error *err)
 {
     int class = 0;
     struct block *block = NULL;
@@ -142,7 +152,7 @@ unsigned char *staging_take(struct staging *staging, size_t bytes, struct error 
         staging->free[class] = block->next;
         staging->kept_bytes -= class_bytes(class);
     } else if (staging->memory) {
-        block = allocate(staging, class, err);
+        block = allocate(staging, class, at_hand, err);
     } else {
         block = aligned_alloc(TENSOR_ALIGN, BLOCK_BYTES + TENSOR_HEADROOM + class_bytes(class));
         if (!block)
@@ -152,6 +162,16 @@ unsigned char *staging_take(struct staging *staging, size_t bytes, struct error 
         return NULL;
     block->class = class;
     return lend(staging, block);
+}
+
+unsigned char *staging_take(struct staging *staging, size_t bytes, struct error *err)
+{
+    return take(staging, bytes, false, err);
+}
+
+unsigned char *staging_take_at_hand(struct staging *staging, size_t bytes)
+{
+    return take(staging, bytes, true, NULL);
 }
 
 void staging_give(struct staging *staging, unsigned char *payload)

@@ -20,6 +20,8 @@ struct staging *staging_in(struct staging *staging, struct memory *memory);
  * and, where the memory knows, how much is left.  Returned by staging_give; what was queued on a device's block before
  * happens before what its next taker queues. */
 unsigned char *staging_take(struct staging *staging, size_t bytes, struct error *err);
+/* The same without waiting for the memory's owner.  NULL: there is none now. */
+unsigned char *staging_take_at_hand(struct staging *staging, size_t bytes);
 void staging_give(struct staging *staging, unsigned char *payload);
 
 #endif

@@ -92,17 +92,10 @@ static size_t rows_at_once(const struct cuda_memory *memory, const struct bounce
     return BOUNCE_BYTES / copy->run_bytes;
 }
 
-static enum status have_buffer(struct cuda_memory *memory, struct error *err)
-{
-    if (memory->bounce)
-        return STATUS_OK;
-    return cuda_status(cudaHostAlloc(&memory->bounce, BOUNCE_BYTES, cudaHostAllocPortable), "cudaHostAlloc", err);
-}
-
 static enum status move_all(struct cuda_memory *memory, const struct bounce_copy *copy, struct error *err)
 {
     const size_t most = rows_at_once(memory, copy);
-    enum status st = have_buffer(memory, err);
+    enum status st = STATUS_OK;
 
     for (size_t row = 0; st == STATUS_OK && row < copy->rows; row += most) {
         struct errand piece = {.to = (unsigned char *)copy->to + row * copy->to_stride,

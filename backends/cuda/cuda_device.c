@@ -139,6 +139,7 @@ static void destroy(struct cuda_device *device)
         (void)cudaLibraryUnload(device->library);
     if (entered)
         cuda_leave(device, &entry);
+    cuda_maker_done(&device->maker);
     pthread_mutex_destroy(&device->lock);
     free(device);
 }
@@ -173,6 +174,7 @@ static enum status device_open(int index, struct device **ret, struct error *err
     if (!device)
         return error_set(err, STATUS_NOMEM, "cuda:%d", index);
     pthread_mutex_init(&device->lock, NULL);
+    cuda_maker_init(&device->maker);
     device->base.index = index;
     st = read_facts(index, &device->base.facts, &properties, err);
     if (st == STATUS_OK)
@@ -192,8 +194,10 @@ static enum status device_open(int index, struct device **ret, struct error *err
     return STATUS_OK;
 }
 
-static bool idle(const struct cuda_device *device)
+static bool idle(struct cuda_device *device)
 {
+    if (!cuda_maker_stop(device))
+        return false;
     for (const struct cuda_memory *memory = device->queues; memory; memory = memory->next) {
         if (!cuda_memory_idle(memory))
             return false;

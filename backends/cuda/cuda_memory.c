@@ -408,7 +408,12 @@ enum status cuda_memory_open(struct cuda_device *device, struct cuda_memory **re
     /* Not ordered by the default stream, on which the program may work. */
     st = cuda_status(cudaStreamCreateWithFlags(&memory->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags",
                      err);
+    /* Now, for later CUDA may let the call wait until the device rests. */
+    if (st == STATUS_OK)
+        st = cuda_status(cudaHostAlloc(&memory->bounce, BOUNCE_BYTES, cudaHostAllocPortable), "cudaHostAlloc", err);
     if (st != STATUS_OK) {
+        if (memory->stream)
+            (void)cudaStreamDestroy(memory->stream);
         free(memory);
         return st;
     }
@@ -435,8 +440,7 @@ void cuda_memory_close(struct cuda_memory *memory)
         (void)cudaEventDestroy(mark->event);
         free(mark);
     }
-    if (memory->bounce)
-        (void)cudaFreeHost(memory->bounce);
+    (void)cudaFreeHost(memory->bounce);
     (void)cudaStreamDestroy(memory->stream);
     pthread_mutex_destroy(&memory->bounce_lock);
     free(memory);

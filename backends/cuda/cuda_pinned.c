@@ -1,4 +1,4 @@
-/* Page-locked memory: the host's in every respect but where it comes from. */
+/* Page-locked memory: the host's in every respect but where it comes from, and how long that takes. */
 #include "backends/cuda/cuda_private.h"
 #include "base/memory_host.h"
 
@@ -13,7 +13,7 @@ static const char *pinned_name(const struct memory *memory)
     return "pinned";
 }
 
-static enum status allocate_new(struct cuda_device *device, size_t size, void **ret, struct error *err)
+enum status cuda_pinned_make(struct cuda_device *device, size_t size, void **ret, struct error *err)
 {
     struct cuda_entry entry;
     enum status st = cuda_enter(device, &entry, err);
@@ -48,9 +48,25 @@ static enum status pinned_allocate(struct memory *memory, size_t bytes, void **r
     block = blocks_take(&device->pinned_blocks, size);
     pthread_mutex_unlock(&device->lock);
     if (!block)
-        return allocate_new(device, size, ret, err);
+        return cuda_pinned_make(device, size, ret, err);
     *ret = block;
     return STATUS_OK;
+}
+
+static void *pinned_at_hand(struct memory *memory, size_t bytes)
+{
+    struct cuda_device *device = device_of(memory);
+    size_t size = 0;
+    void *block = NULL;
+
+    if (blocks_size(bytes ? bytes : 1, &size) != STATUS_OK)
+        return NULL;
+    pthread_mutex_lock(&device->lock);
+    block = blocks_take(&device->pinned_blocks, size);
+    if (!block)
+        cuda_maker_want(device, size);
+    pthread_mutex_unlock(&device->lock);
+    return block;
 }
 
 /* Whoever queued a copy on a device holds the block until the copy's mark is reached. */
@@ -129,6 +145,7 @@ static void pinned_forget(struct memory *memory, struct memory_mark *mark)
 
 static const struct memory_ops pinned_ops = {.name = pinned_name,
                                              .allocate = pinned_allocate,
+                                             .at_hand = pinned_at_hand,
                                              .release = pinned_release,
                                              .copy = pinned_copy,
                                              .copy_rows = pinned_copy_rows,

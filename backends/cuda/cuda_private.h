@@ -41,7 +41,7 @@ struct cuda_memory {
     cudaStream_t stream;
     struct memory_mark *unused;
     pthread_mutex_t bounce_lock;
-    void *bounce; /* [BOUNCE_BYTES] pinned; NULL until a copy needed it */
+    void *bounce; /* [BOUNCE_BYTES] pinned */
     bool joined;  /* nobody's: the next fork may take it */
     char name[32];
 };
@@ -49,6 +49,19 @@ struct cuda_memory {
 struct pinned_memory {
     struct memory base; /* first */
     struct cuda_device *device;
+};
+
+/* Makes pinned blocks in a thread of its own.  Guarded by the device's lock. */
+enum { MAKER_WANTS = 16 };
+struct cuda_maker {
+    pthread_t thread;
+    pthread_cond_t more; /* something is wanted, or it is to end */
+    bool started;
+    bool stop;
+    bool ended;
+    size_t wanted[MAKER_WANTS]; /* sizes, each once; the first is being made */
+    int wanted_count;
+    size_t refused; /* so much could not be had; SIZE_MAX: not tried */
 };
 
 struct cuda_device {
@@ -63,6 +76,7 @@ struct cuda_device {
     struct blocks blocks; /* of the device */
     struct pinned_memory pinned;
     struct blocks pinned_blocks;
+    struct cuda_maker maker;
 };
 
 /* Make the device the calling thread's for some calls.  CUDA keeps one per thread, and the thread is the program's. */
@@ -98,6 +112,17 @@ struct bounce_copy {
 enum status cuda_bounce(struct cuda_memory *memory, const struct bounce_copy *copy, struct error *err);
 
 void cuda_pinned_init(struct cuda_device *device);
+/* A used block of exactly size bytes (returns), from CUDA itself: however long that takes.  STATUS_NOMEM,
+ * STATUS_ENVIRONMENT. */
+enum status cuda_pinned_make(struct cuda_device *device, size_t size, void **ret, struct error *err);
+
+void cuda_maker_init(struct cuda_maker *maker);
+/* Have a pinned block of this size made and kept, if none is on its way.  The device's lock is held. */
+void cuda_maker_want(struct cuda_device *device, size_t size);
+/* Tell it to end; it has (true) or is still inside CUDA. */
+bool cuda_maker_stop(struct cuda_device *device);
+/* It has ended, or never begun. */
+void cuda_maker_done(struct cuda_maker *maker);
 
 /* Versions of CUDA's runtime and driver, as struct plugin asks for them. */
 struct plugin_library;

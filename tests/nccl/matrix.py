@@ -1,8 +1,9 @@
-"""The fault matrix of tests/cli with transport nccl, on the stand-in: `ferry run` with a rehearsed fault in every phase.
+"""The fault matrix of tests/cli with tensors in device memory, on the stand-in: `ferry run` with a rehearsed fault in
+every phase, over nccl, or over mpi through pinned memory.
 
-usage: matrix.py            some phases of rank 1
-       matrix.py all        every kind in every phase, of both ranks: minutes
-       matrix.py PHASE...   every kind in these phases, of both ranks
+usage: matrix.py nccl|staged            some phases of rank 1
+       matrix.py nccl|staged all        every kind in every phase, of both ranks: minutes
+       matrix.py nccl|staged PHASE...   every kind in these phases, of both ranks
 """
 import os
 import sys
@@ -12,27 +13,27 @@ import fault_matrix  # noqa: E402
 import test_faults as faults  # noqa: E402
 
 MESH = {"pipeline": 2}
-KEYS = {"transport": "nccl"}
-SOME = ("building", "step: hidden", "closing")
+KEYS = {"nccl": {"transport": "nccl"}, "staged": {"transport": "mpi", "memory": "device"}}
+SOME = {"nccl": ("building", "step: hidden", "closing"), "staged": ("step: hidden",)}
 
 
-def rehearse(case, delivered, ended):
-    result = faults.run(MESH, [case.option], name="nccl", **KEYS)
+def rehearse(way, case, delivered, ended):
+    result = faults.run(MESH, [case.option], name=way, **KEYS[way])
     good = fault_matrix.judge(faults.tally, case, result, delivered)
     ended[case.rank, case.phase, case.kind] = "%s %.1f s%s" % (result.code, result.seconds, "" if good else " !")
 
 
 def main():
-    wanted = sys.argv[1:]
-    only = SOME if not wanted else None if wanted == ["all"] else wanted
-    reference, operations = faults.learn(MESH, name="nccl", **KEYS)
+    way, wanted = sys.argv[1], sys.argv[2:]
+    only = SOME[way] if not wanted else None if wanted == ["all"] else wanted
+    reference, operations = faults.learn(MESH, name=way, **KEYS[way])
     if not faults.tokens(reference):
         faults.tally.finish()
     cases = fault_matrix.cases(operations[1], 1, faults.TIMEOUT, faults.STARTUP, only=only)
     if wanted:
         cases += fault_matrix.cases(operations[0], 0, faults.TIMEOUT, faults.STARTUP, only=only)
     ended = {}
-    faults.together(6, [(rehearse, case, faults.tokens(reference), ended) for case in cases])
+    faults.together(6, [(rehearse, way, case, faults.tokens(reference), ended) for case in cases])
     print(fault_matrix.table(ended), file=sys.stderr)
     faults.tally.finish()
 

@@ -14,9 +14,9 @@ struct entry {
 static const struct {
     const char *word;
     enum standin_fault_kind kind;
-} kinds[] = {{"delay", FAULT_DELAY}, {"kill", FAULT_KILL}, {"short", FAULT_SHORT},
-             {"flip", FAULT_FLIP},   {"init", FAULT_INIT}, {"error", FAULT_ERROR},
-             {"split", FAULT_SPLIT}, {"lost", FAULT_LOST}, {"unready", FAULT_UNREADY}};
+} kinds[] = {{"delay", FAULT_DELAY},     {"kill", FAULT_KILL},   {"short", FAULT_SHORT}, {"flip", FAULT_FLIP},
+             {"init", FAULT_INIT},       {"error", FAULT_ERROR}, {"split", FAULT_SPLIT}, {"lost", FAULT_LOST},
+             {"unready", FAULT_UNREADY}, {"pin", FAULT_PIN}};
 
 static long own_rank(void)
 {

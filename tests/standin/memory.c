@@ -5,6 +5,7 @@
  * allocation keeps its address, so that a late use of it is seen, until so many others were freed that its slot is
  * needed. */
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -302,6 +303,15 @@ EXPORT cudaError_t cudaFree(void *address)
     return cudaSuccess;
 }
 
+static void pin_slowly(void)
+{
+    static atomic_long pinned;
+    struct standin_fault fault = standin_fault_at(FAULT_PIN, atomic_fetch_add(&pinned, 1));
+
+    for (long ms = 0; fault.kind == FAULT_PIN && ms < fault.value; ms++)
+        usleep(1000);
+}
+
 EXPORT cudaError_t cudaHostAlloc(void **ret, size_t bytes, unsigned int flags)
 {
     cudaError_t error = standin_ready();
@@ -315,6 +325,7 @@ EXPORT cudaError_t cudaHostAlloc(void **ret, size_t bytes, unsigned int flags)
     if (bytes == 0)
         return cudaSuccess;
     standin_drain_when_told();
+    pin_slowly();
     pthread_mutex_lock(&slots_lock);
     slot = slot_take();
     if (!slot || posix_memalign(&block, PAGE, bytes) != 0) {

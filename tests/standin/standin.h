@@ -54,7 +54,8 @@ enum standin_fault_kind {
     FAULT_UNREADY, /* never ends it */
     FAULT_ERROR,   /* an asynchronous error */
     FAULT_SPLIT,   /* the split fails */
-    FAULT_LOST     /* the device fails */
+    FAULT_LOST,    /* the device fails */
+    FAULT_PIN      /* value: milliseconds that it takes to pin memory */
 };
 
 struct standin_fault {
