@@ -443,8 +443,8 @@ FERRY_API enum ferry_status ferry_acquire(struct ferry_route *route, struct ferr
 /* Sender: post the bundle with its tensors' present shapes.  Takes bundle.  step is carried and compared; it must not
  * fall.
  *
- * FERRY_INVALID  a shape is not what the file says: the first is named; or step is less than the one before.  bundle
- *                is still the caller's
+ * FERRY_INVALID  a shape is not what the file says: the first is named; or step is less than the one before, or
+ *                FERRY_ANY_STEP.  bundle is still the caller's
  * FERRY_NOMEM, or the session's failure. */
 FERRY_API enum ferry_status ferry_send(struct ferry_route *route, struct ferry_bundle *bundle, uint64_t step,
                                        struct ferry_completion **ret, struct ferry_error *error);
@@ -458,7 +458,8 @@ typedef enum ferry_status ferry_describe(void *context, struct ferry_tensor *des
 
 /* Receiver: post the receipt of the next bundle.
  * shapes    [tensors of the route]: those expected; copied.  NULL: as the file says, where it leaves no extent open
- * describe  NULL, or asked for shapes 1 and up; shapes may then be NULL.  context is borrowed until completion
+ * describe  NULL, or asked for shapes 1 and up, which the route must have; shapes may then be NULL.  context is
+ *           borrowed until completion
  * step      what the sender's must be; FERRY_ANY_STEP: whatever comes, as long as it does not fall
  *
  * FERRY_INVALID  this rank is not the receiver, or shapes are not what the file says

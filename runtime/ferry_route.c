@@ -54,7 +54,11 @@ enum ferry_status ferry_send(struct ferry_route *route, struct ferry_bundle *bun
         return given;
     if (!posting_begin(&p, route->session))
         return posting_end(&p, ret, error);
-    if (step < route->step)
+    if (step == FERRY_ANY_STEP)
+        p.status =
+            error_set(&p.err, STATUS_INVALID, "route %s: FERRY_ANY_STEP is for receivers: a sender says its step",
+                      route_spec(route->route)->name);
+    else if (step < route->step)
         p.status =
             error_set(&p.err, STATUS_INVALID, "route %s: step %" PRIu64 " after step %" PRIu64 ": steps do not fall",
                       route_spec(route->route)->name, step, route->step);
@@ -111,7 +115,11 @@ enum ferry_status ferry_receive(struct ferry_route *route, const struct ferry_sh
         return posting_end(&p, ret, error);
     p.completion->describe = describe_by;
     p.completion->context = context;
-    if (!shapes && !describe_by) {
+    if (describe_by && route_spec(route->route)->tensor_count == 1) {
+        p.status = error_set(&p.err, STATUS_INVALID,
+                             "route %s: describe tells the shapes of tensors 1 and up, and the route has one tensor",
+                             route_spec(route->route)->name);
+    } else if (!shapes && !describe_by) {
         p.status = fixed_shapes(route_spec(route->route), fixed, &p.err);
         expected = fixed;
     }

@@ -228,7 +228,9 @@ static long check_route(void)
             ferry_acquire(route, &bundle, &error))
             return -1;
         wrong = ferry_send(route, bundle, 8, &completion, &error) != FERRY_INVALID ||
-                !strstr(error.text, "step 8 after step 9");
+                !strstr(error.text, "step 8 after step 9") ||
+                ferry_send(route, bundle, FERRY_ANY_STEP, &completion, &error) != FERRY_INVALID ||
+                !strstr(error.text, "FERRY_ANY_STEP is for receivers");
         ferry_bundle_return(route, bundle);
         return wrong;
     }
