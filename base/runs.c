@@ -6,7 +6,7 @@
 
 enum { BLOCK = 16, SHORT_BYTES = 512 };
 
-/* Inlined with a run that is a constant. */
+/* Inlined, so that a run that is a constant is one to the compiler. */
 static inline __attribute__((always_inline)) void copy_fixed(unsigned char *restrict to, size_t to_stride,
                                                              const unsigned char *restrict from, size_t from_stride,
                                                              size_t run, size_t rows)
@@ -29,11 +29,14 @@ static void copy_blocks(unsigned char *restrict to, size_t to_stride, const unsi
     }
 }
 
-static void copy_any(unsigned char *to, size_t to_stride, const unsigned char *from, size_t from_stride, size_t run,
-                     size_t rows)
+/* Runs of a length that the compiler does not know. */
+static void copy_other(unsigned char *to, size_t to_stride, const unsigned char *from, size_t from_stride, size_t run,
+                       size_t rows)
 {
-    for (size_t i = 0; i < rows; i++)
-        memcpy(to + i * to_stride, from + i * from_stride, run);
+    if (run >= BLOCK && run <= SHORT_BYTES)
+        copy_blocks(to, to_stride, from, from_stride, run, rows);
+    else
+        copy_fixed(to, to_stride, from, from_stride, run, rows);
 }
 
 void runs_copy(void *to, size_t to_stride, const void *from, size_t from_stride, size_t run, size_t rows)
@@ -44,30 +47,21 @@ void runs_copy(void *to, size_t to_stride, const void *from, size_t from_stride,
         memcpy(to, from, run * rows);
         return;
     }
+/* A copy of copy_fixed for each. */
+#define FIXED(bytes)                                                                                                   \
+    case bytes:                                                                                                        \
+        copy_fixed(to, to_stride, from, from_stride, bytes, rows);                                                     \
+        break
     switch (run) {
-    case 2:
-        copy_fixed(to, to_stride, from, from_stride, 2, rows);
-        break;
-    case 4:
-        copy_fixed(to, to_stride, from, from_stride, 4, rows);
-        break;
-    case 8:
-        copy_fixed(to, to_stride, from, from_stride, 8, rows);
-        break;
-    case 16:
-        copy_fixed(to, to_stride, from, from_stride, 16, rows);
-        break;
-    case 32:
-        copy_fixed(to, to_stride, from, from_stride, 32, rows);
-        break;
-    case 64:
-        copy_fixed(to, to_stride, from, from_stride, 64, rows);
-        break;
+        FIXED(2);
+        FIXED(4);
+        FIXED(8);
+        FIXED(16);
+        FIXED(32);
+        FIXED(64);
     default:
-        if (run >= BLOCK && run <= SHORT_BYTES)
-            copy_blocks(to, to_stride, from, from_stride, run, rows);
-        else
-            copy_any(to, to_stride, from, from_stride, run, rows);
+        copy_other(to, to_stride, from, from_stride, run, rows);
         break;
     }
+#undef FIXED
 }
