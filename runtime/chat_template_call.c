@@ -30,7 +30,7 @@ static bool is_stripped(const char *at, size_t length, uint32_t code, const stru
 {
     if (!chars)
         return utf8_is_space(code) || (code >= 0x1c && code <= 0x1f);
-    return memmem(chars->bytes, chars->length, at, length) != NULL;
+    return string_find(*chars, (struct string){at, length}) != NULL;
 }
 
 static struct string strip(struct string text, const struct string *chars, bool left, bool right)
@@ -68,8 +68,18 @@ static struct value call_strip(struct template *template, const struct value *va
     return value_string(strip(value->string, chars, name.bytes[0] != 'r', name.bytes[0] != 'l'));
 }
 
+/* What stands behind the part that begins at cut. */
+static struct string behind(struct string text, const char *cut, struct string part)
+{
+    size_t at = (size_t)(cut - text.bytes) + part.length;
+
+    return (struct string){text.bytes + at, text.length - at};
+}
+
 static struct value split(struct template *template, struct string text, struct string separator)
 {
+    struct string rest = text;
+    const char *cut;
     struct value *items;
     size_t count = 1;
 
@@ -77,20 +87,15 @@ static struct value split(struct template *template, struct string text, struct 
         template_fail(template, STATUS_MODEL, "split: an empty separator");
         return nothing();
     }
-    if (!text.bytes)
-        text.bytes = "";
-    for (const char *at = text.bytes, *end = at + text.length;
-         (at = memmem(at, (size_t)(end - at), separator.bytes, separator.length)); at += separator.length)
+    for (; (cut = string_find(rest, separator)); rest = behind(rest, cut, separator))
         count++;
     if (!(items = template_alloc(template, count, sizeof *items)))
         return nothing();
     for (size_t i = 0; i < count; i++) {
-        const char *cut = memmem(text.bytes, text.length, separator.bytes, separator.length);
-        size_t length = cut ? (size_t)(cut - text.bytes) : text.length;
-
-        items[i] = value_string((struct string){text.bytes, length});
+        cut = string_find(text, separator);
+        items[i] = value_string((struct string){text.bytes, cut ? (size_t)(cut - text.bytes) : text.length});
         if (cut)
-            text = (struct string){cut + separator.length, text.length - length - separator.length};
+            text = behind(text, cut, separator);
     }
     return value_list(items, count);
 }

@@ -43,6 +43,8 @@ struct string {
     size_t length;
 };
 bool string_is(struct string string, const char *word);
+/* Where part begins in text; NULL: nowhere.  A string of no bytes may have NULL for them, and is nowhere. */
+const char *string_find(struct string text, struct string part);
 
 enum token_kind {
     TOKEN_END,

@@ -83,6 +83,13 @@ bool string_is(struct string string, const char *word)
     return strlen(word) == string.length && memcmp(string.bytes, word, string.length) == 0;
 }
 
+const char *string_find(struct string text, struct string part)
+{
+    if (!text.bytes || !part.bytes)
+        return NULL;
+    return memmem(text.bytes, text.length, part.bytes, part.length);
+}
+
 static bool string_equal(struct string a, struct string b)
 {
     return a.length == b.length && (!a.length || memcmp(a.bytes, b.bytes, a.length) == 0);
@@ -211,8 +218,7 @@ bool value_contains(struct template *template, const struct value *of, const str
     switch (of->kind) {
     case VALUE_STRING:
         if (item->kind == VALUE_STRING)
-            return !item->string.length ||
-                   memmem(of->string.bytes, of->string.length, item->string.bytes, item->string.length);
+            return !item->string.length || string_find(of->string, item->string);
         break;
     case VALUE_LIST:
         for (size_t i = 0; i < of->count; i++) {
