@@ -12,8 +12,12 @@ enum status shape_bytes(const struct shape *shape, enum dtype dtype, size_t *ret
     size_t bytes = dtype_bytes(dtype);
     bool zero = false;
 
-    if (!bytes || shape->ndim < 0 || shape->ndim > TENSOR_MAX_NDIM)
-        return error_set(err, STATUS_INVALID, "dtype number %d, %d dimensions", (int)dtype, shape->ndim);
+    if (!bytes)
+        return error_set(err, STATUS_INVALID, "no dtype has the number %d: %d (%s) to %d (%s) are dtypes", (int)dtype,
+                         DTYPE_NONE + 1, dtype_name(DTYPE_NONE + 1), DTYPE_COUNT - 1, dtype_name(DTYPE_COUNT - 1));
+    if (shape->ndim < 0 || shape->ndim > TENSOR_MAX_NDIM)
+        return error_set(err, STATUS_INVALID, "%s with %d dimensions: 0 to %d are allowed", dtype_name(dtype),
+                         shape->ndim, TENSOR_MAX_NDIM);
     for (int i = 0; i < shape->ndim; i++) {
         if (!shape->dim[i])
             zero = true;

@@ -425,6 +425,15 @@ static enum status check_counts(const struct group *group, const struct layout *
                      group->spec.name, what, layout_total(layout), extent);
 }
 
+/* Where each member's part lies. */
+static enum status lay_out(const struct group *group, const char *what, const uint64_t *counts, int size,
+                           struct layout *ret, struct error *err)
+{
+    enum status st = layout_init(ret, counts, size, err);
+
+    return st == STATUS_OK ? st : error_wrap(err, st, "group %s: %s counts", group->spec.name, what);
+}
+
 static enum status plan_gather(struct group *group, struct collective *work, int axis, const uint64_t *counts,
                                struct error *err)
 {
@@ -432,7 +441,7 @@ static enum status plan_gather(struct group *group, struct collective *work, int
     enum status st = check_slabs(group, work, axis, err);
 
     if (st == STATUS_OK)
-        st = layout_init(&work->from, counts, work->size, err);
+        st = lay_out(group, "receive", counts, work->size, &work->from, err);
     if (st == STATUS_OK)
         st = check_counts(group, &work->from, "receive", work->recv->shape.dim[axis], err);
     if (st != STATUS_OK)
@@ -502,9 +511,9 @@ static enum status plan_alltoall(struct group *group, struct collective *work, i
     if (st == STATUS_OK && work->send == work->recv)
         st = error_set(err, STATUS_INVALID, "group %s: variable_all_to_all cannot work in place", group->spec.name);
     if (st == STATUS_OK)
-        st = layout_init(&work->to, send_counts, work->size, err);
+        st = lay_out(group, "send", send_counts, work->size, &work->to, err);
     if (st == STATUS_OK)
-        st = layout_init(&work->from, recv_counts, work->size, err);
+        st = lay_out(group, "receive", recv_counts, work->size, &work->from, err);
     if (st == STATUS_OK)
         st = check_counts(group, &work->to, "send", work->send->shape.dim[axis], err);
     if (st == STATUS_OK)

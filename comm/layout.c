@@ -17,7 +17,8 @@ enum status layout_init(struct layout *layout, const uint64_t *counts, int size,
     for (int i = 0; i < size; i++) {
         if (size_add(layout->start[i], counts[i], &layout->start[i + 1]) != STATUS_OK) {
             layout_done(layout);
-            return error_set(err, STATUS_OVERFLOW, "counts of the first %d members, the last %" PRIu64, i + 1,
+            return error_set(err, STATUS_OVERFLOW,
+                             "members 0 to %d have more together than 64 bits can count: member %d has %" PRIu64, i, i,
                              counts[i]);
         }
     }

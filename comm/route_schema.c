@@ -35,9 +35,12 @@ static enum status check_tensor_spec(const struct route_spec *spec, const struct
     if (!role || role > ROUTE_ROLE_BYTES)
         return error_set(err, STATUS_INVALID, "route %s: a role of %zu bytes, 1 to %d are allowed", spec->name, role,
                          ROUTE_ROLE_BYTES);
-    if (!dtype_bytes(tensor->dtype) || tensor->ndim < 0 || tensor->ndim > TENSOR_MAX_NDIM)
-        return error_set(err, STATUS_INVALID, "route %s, tensor %s: dtype number %d, %d dimensions", spec->name,
-                         tensor->role, (int)tensor->dtype, tensor->ndim);
+    if (!dtype_bytes(tensor->dtype))
+        return error_set(err, STATUS_INVALID, "route %s, tensor %s: no dtype has the number %d", spec->name,
+                         tensor->role, (int)tensor->dtype);
+    if (tensor->ndim < 0 || tensor->ndim > TENSOR_MAX_NDIM)
+        return error_set(err, STATUS_INVALID, "route %s, tensor %s: %s with %d dimensions, 0 to %d are allowed",
+                         spec->name, tensor->role, dtype_name(tensor->dtype), tensor->ndim, TENSOR_MAX_NDIM);
     for (int i = 0; i < tensor->ndim; i++) {
         const struct dim_spec *dim = &tensor->dim[i];
         uint64_t low = 0;
