@@ -24,6 +24,7 @@ struct task {
     executor_work *work;          /* NULL: a flush */
     void *context;
     enum task_phase phase;
+    uint64_t begun_ns;
     enum status result;
     char *why;
 };
@@ -51,6 +52,15 @@ static int peer(const struct completion *completion)
     return -1;
 }
 
+static void hint(const struct completion *completion, struct text *out)
+{
+    const struct task *task = (const struct task *)completion;
+
+    if (task->phase == TASK_RUNNING)
+        text_add(out, "; this work has run for %.1f s: between tiles it has to give a sign of life",
+                 (double)(clock_ns() - task->begun_ns) / (double)NS_PER_S);
+}
+
 static void destroy(struct completion *completion)
 {
     struct task *task = (struct task *)completion;
@@ -59,7 +69,8 @@ static void destroy(struct completion *completion)
     free(task);
 }
 
-static const struct work_kind task_kind = {.step = step, .let_go = task_let_go, .peer = peer, .destroy = destroy};
+static const struct work_kind task_kind = {
+    .step = step, .let_go = task_let_go, .peer = peer, .hint = hint, .destroy = destroy};
 
 /* The piece to run now; NULL: none yet. */
 static struct task *next_task(const struct executor *executor)
@@ -78,6 +89,7 @@ static void run(struct executor *executor, struct task *task)
     struct error err = {0};
 
     task->phase = TASK_RUNNING;
+    task->begun_ns = clock_ns();
     session_unlock(session);
     enum status st = task->work(task->context, &err);
     session_lock(session);
@@ -400,13 +412,22 @@ bool executors_here(const struct session *session)
     return false;
 }
 
-bool executors_idle(const struct session *session)
+struct lane *executors_busy(const struct session *session)
+{
+    for (struct executor *executor = session->executors; executor; executor = executor->next) {
+        if (executor->lane.first)
+            return &executor->lane;
+    }
+    return NULL;
+}
+
+bool executor_busy(const struct session *session, const struct lane *lane)
 {
     for (const struct executor *executor = session->executors; executor; executor = executor->next) {
-        if (executor->lane.first)
-            return false;
+        if (&executor->lane == lane)
+            return lane->first;
     }
-    return true;
+    return false;
 }
 
 static bool all_ended(const struct session *session)

@@ -42,8 +42,11 @@ bool executor_device_busy(const struct executor *executor);
 /* Is this thread the worker of one of them?  Wants the session's lock. */
 bool executors_here(const struct session *session);
 
-/* Has every executor run all that was submitted to it?  Wants the session's lock. */
-bool executors_idle(const struct session *session);
+/* Lend the lane of one that has not run all that was submitted to it, until it has; NULL: there is none.  Wants the
+ * session's lock. */
+struct lane *executors_busy(const struct session *session);
+/* Is this the lane of such a one?  Of one that has gone it is not.  Wants the session's lock. */
+bool executor_busy(const struct session *session, const struct lane *lane);
 
 /* End and join all workers.  What has not begun never will.  Waits at most within_ns for work that is running; false:
  * some still is, and the session's memory must stay.  Takes the session's lock itself. */

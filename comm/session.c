@@ -343,6 +343,23 @@ void session_speak(void *context, const struct cause *cause)
         session->options.speak(session->options.speak_context, &whole);
 }
 
+void session_miss_end(struct session *session, enum status st, const char *text)
+{
+    struct cause cause = {.status = st,
+                          .rank = -1,
+                          .reporter = session->rank,
+                          .time_ns = clock_ns() - session->start_ns,
+                          .epoch = session->epoch};
+
+    (void)snprintf(cause.text, sizeof cause.text, "rank %d: %.1500s", session->rank, text);
+    session->ended = session->failed = session->settled = true;
+    (void)error_set(&session->failure, st, "%s", cause.text);
+    recorder_leave(session->recorder, st);
+    session->speaker = save_cause(session, &cause);
+    if (session->speaker && session->options.speak)
+        session->options.speak(session->options.speak_context, &cause);
+}
+
 enum status session_settle(struct session *session, struct error *err, bool *ret_speaker)
 {
     struct cause cause = {0};

@@ -148,10 +148,11 @@ struct session_counters session_counters(const struct session *session);
 
 /* Stop the control thread, release groups, routes, transport (and session).  Every completion has been released or
  * abandoned, every bundle returned.  clean (no failure anywhere): collective; blocks until every rank has come, by the
- * timeout rule, and looks for messages that nobody received (STATUS_MISMATCH).  When it fails the session is still
- * open: settle, then close it without clean.  Then nothing waits, but at most a second for work that an executor is
- * running (if it still runs then, the session's memory stays to the end of the process), MPI is not finalised, and it
- * does not fail. */
+ * timeout rule, and looks for messages that nobody received (STATUS_MISMATCH).  A rank that is lost when all have come,
+ * before the transport has ended, is found by the transport's close (STATUS_TIMEOUT, STATUS_TRANSPORT).  When it fails
+ * the session is still open: settle, then close it without clean.  Then nothing waits, but at most a second for work
+ * that an executor is running (if it still runs then, the session's memory stays to the end of the process), MPI is not
+ * finalised, and it does not fail. */
 enum status session_close(struct session *session, bool clean, struct error *err);
 
 #endif

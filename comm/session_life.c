@@ -251,21 +251,38 @@ void session_started(struct session *session)
     session_unlock(session);
 }
 
-static bool idle(void *context)
+/* An executor that has not run all that was submitted to it. */
+struct busy {
+    struct session *session;
+    struct lane *lane;
+};
+
+static bool has_run(void *context)
 {
-    return executors_idle(context);
+    const struct busy *busy = context;
+
+    return !executor_busy(busy->session, busy->lane);
 }
 
-/* This rank has computed all that it was asked to, and every rank has come to its end. */
-static enum status meet(struct session *session, struct error *err)
+/* This rank has computed all that it was asked to.  One executor after the other, so that a wait has a name. */
+static enum status compute_all(struct session *session, struct error *err)
 {
-    struct completion *completion = NULL;
+    struct busy busy = {.session = session};
     enum status st = STATUS_OK;
 
     session_lock(session);
-    if (!executors_idle(session))
-        st = session_wait(session, NULL, idle, session, DEADLINE_NONE, err);
+    while (st == STATUS_OK && (busy.lane = executors_busy(session)))
+        st = session_wait(session, busy.lane, has_run, &busy, DEADLINE_NONE, err);
     session_unlock(session);
+    return st;
+}
+
+/* It has, and every rank has come to its end. */
+static enum status meet(struct session *session, struct error *err)
+{
+    struct completion *completion = NULL;
+    enum status st = compute_all(session, err);
+
     if (st == STATUS_OK)
         st = group_barrier(session->world, &completion, err);
     if (st == STATUS_OK)
@@ -326,11 +343,16 @@ static void stop_thread(struct session *session)
 
 enum status session_close(struct session *session, bool clean, struct error *err)
 {
+    struct error why = {0};
     enum status st = STATUS_OK;
     bool left = false;
 
     if (!session)
         return STATUS_OK;
+    if (session->ended) {
+        release(session);
+        return STATUS_OK;
+    }
     if (clean)
         st = meet(session, err);
     if (clean && st == STATUS_OK)
@@ -356,7 +378,11 @@ enum status session_close(struct session *session, bool clean, struct error *err
         group_close_native(session->groups[i]);
     if (clean && session->options.part)
         session->options.part(session->options.part_context);
-    session->ops->close(session->transport, clean);
+    st = session->ops->close(session->transport, clean, &why);
+    if (st != STATUS_OK) {
+        session_miss_end(session, st, why.text);
+        return session_failed(session, err);
+    }
     release(session);
     return STATUS_OK;
 }

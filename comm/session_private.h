@@ -81,6 +81,7 @@ struct session {
     struct error failure; /* the first one */
     bool settled;
     bool speaker;
+    bool ended; /* the transport has gone; what is left is memory */
 
     uint64_t digest; /* of what all ranks agreed on; in every frame.  Set by session_consensus, 0 before */
     struct session_counters counters;
@@ -125,6 +126,10 @@ bool session_hears_failure(struct session *session);
 
 enum status session_poison_cause(struct session *session, const struct cause *cause);
 
+/* The transport has gone, and not every rank with it: nobody can be asked or told any more, so this rank holds the
+ * failure alone and speaks for itself, unless the culprit's keeper has. */
+void session_miss_end(struct session *session, enum status st, const char *text);
+
 /* Called by every turn of a wait: at rank 0, when it lasts, says whom the run waits for. */
 void session_tell_waiting(struct session *session);
 
@@ -146,7 +151,7 @@ void session_turn(struct session *session);
 void session_end_start(struct session *session);
 
 /* Wait until over(context) is true: spins up to 50 us, then sleeps in growing steps up to 1 ms without the lock.
- * What is told to whoever asks is the oldest work of the lane (NULL: nothing in particular).
+ * What is told to whoever asks is the oldest work of the lane.
  * STATUS_OK, STATUS_TIMEOUT (deadline_ns passed, or quarantine), or the session's failure (the timeout rule
  * included). */
 enum status session_wait(struct session *session, struct lane *lane, bool (*over)(void *context), void *context,

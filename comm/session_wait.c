@@ -58,6 +58,23 @@ static void explain(const struct completion *head, bool alone, struct cause *cau
     text_done(&text);
 }
 
+/* A deadline of the caller's has passed: what he waits for. */
+static enum status still_waiting(const struct lane *lane, uint64_t waited_ns, struct error *err)
+{
+    const struct completion *head = lane->first ? completion_blocker(lane->first) : NULL;
+    enum status st = error_set(err, STATUS_TIMEOUT, "still waiting after %" PRIu64 " ms", waited_ns / NS_PER_MS);
+
+    if (!head)
+        return st;
+    if (head->kind->peer(head) >= 0)
+        return error_set(err, st, "still waiting after %" PRIu64 " ms for rank %d: %s on %s %s, sequence %" PRIu64,
+                         waited_ns / NS_PER_MS, head->kind->peer(head), operation_name(head->operation),
+                         head->lane->kind, head->lane->name, head->sequence);
+    return error_set(err, st, "still waiting after %" PRIu64 " ms: %s on %s %s, sequence %" PRIu64,
+                     waited_ns / NS_PER_MS, operation_name(head->operation), head->lane->kind, head->lane->name,
+                     head->sequence);
+}
+
 /* The timeout rule has run out: quarantine the work, or poison the session with the cause. */
 static enum status give_up(struct session *session, struct lane *lane, struct cause *cause, struct error *err)
 {
@@ -256,7 +273,7 @@ static enum status wait_loop(struct session *session, struct lane *lane, bool (*
         if (session->failed)
             return session_failed(session, err);
         if (now >= deadline_ns)
-            return error_set(err, STATUS_TIMEOUT, "still waiting after %" PRIu64 " ms", (now - begun) / NS_PER_MS);
+            return still_waiting(lane, now - begun, err);
         if (session->moved != moved) {
             moved = session->moved;
             since = now;

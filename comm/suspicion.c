@@ -180,8 +180,9 @@ static void add_wait(struct line *line, int rank, const struct wait_state *state
     else
         add(line, "; rank %d %s", rank, state->waiting ? "waits" : "does not wait");
     if (state->operation != OPERATION_NONE)
-        add(line, "%s in %s on %s, sequence %" PRIu64, state->waiting ? "" : ", it was last",
-            operation_name(state->operation), state->object_name, state->sequence);
+        add(line, "%s in %s on %s%s, sequence %" PRIu64, state->waiting ? "" : ", it was last",
+            operation_name(state->operation), state->operation == OPERATION_COMPUTE ? "executor " : "",
+            state->object_name, state->sequence);
     if (state->phase[0])
         add(line, " (%s)", state->phase);
 }

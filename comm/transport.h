@@ -75,8 +75,9 @@ struct transport_ops {
     enum status (*open)(const struct transport_options *options, struct transport **ret, struct error *err);
     /* Required.  clean: every rank gets here after a good run (collective, blocks, a little longer than timeout_ns:
      * then it leaves what others may still use as it is); otherwise release what can be released without waiting for
-     * anybody. */
-    void (*close)(struct transport *transport, bool clean);
+     * anybody.  The transport is gone either way.  STATUS_OK; clean alone: STATUS_TIMEOUT, not every rank has come;
+     * STATUS_TRANSPORT. */
+    enum status (*close)(struct transport *transport, bool clean, struct error *err);
 
     /* Optional: from now on a clean close waits no longer than close_ns.  For a carrier, whose user has waited for the
      * same ranks already. */

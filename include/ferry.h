@@ -21,7 +21,8 @@
  * what is sent nor read what is received before completion.  *Copies*.  *Takes*: on success only.  *Returns*: the
  * caller releases.  *Lends*: valid until the named call.
  *
- * Errors.  Every call that can fail returns a status and fills in error (may be NULL).  There are two kinds:
+ * Errors.  Every call that can fail returns a status; one that fails fills in error (may be NULL), one that does not
+ * leaves it as it was.  There are two kinds:
  *   - of this call alone: an argument breaks its contract, memory is refused, a caller's own deadline has passed.
  *     Nothing was posted; the session goes on.  Where the peers wait for what could not be posted, say so: ferry_fail.
  *   - of the session: every rank's next call fails with the same status and sentence.  The call that meets the failure
@@ -37,7 +38,9 @@
  *
  * MPI.  ferry_open initialises MPI unless the program did, and works on a duplicate of its world.  A program that has
  * initialised MPI must have MPI_THREAD_MULTIPLE; where Ferry initialises it the program makes no call of MPI while a
- * session is open, and can open one session only, since MPI starts once in a process.  After a failure MPI_Finalize can
+ * session is open, and can open one session only, since MPI starts once in a process.  Tensors lie in host memory and
+ * travel over MPI: communication.transport is mpi or auto; a file that says nccl is opened with the override
+ * communication.transport=mpi.  After a failure MPI_Finalize can
  * hang for ever: it is not called, and the program must not call it; leave with an exit code other than 0
  * (ferry_exit_code). */
 #ifndef FERRY_H
@@ -120,9 +123,9 @@ struct ferry_options {
  * ret       a session for ferry_close; untouched on failure.
  *
  * FERRY_TOPOLOGY     the file is wrong, or the job has another number of ranks
- * FERRY_ENVIRONMENT  ferry-mpi.so or its MPI is missing; the program initialised MPI without MPI_THREAD_MULTIPLE; a
- *                    variable of launch.require_env is not set
- * FERRY_UNSUPPORTED  a transport or backend that is not built
+ * FERRY_ENVIRONMENT  ferry-mpi.so or its MPI is missing; the program initialised MPI without MPI_THREAD_MULTIPLE; it
+ *                    did not, and a session is open or was opened before; a variable of launch.require_env is not set
+ * FERRY_UNSUPPORTED  transport nccl or loopback, native sums, backend cuda: the key is named, and what to set
  * FERRY_MISMATCH     ranks were told different things: the key and the ranks are named
  * FERRY_STORAGE, FERRY_USAGE, FERRY_INVALID (options), FERRY_OVERFLOW, FERRY_NOMEM, FERRY_STUCK, FERRY_LOST,
  * FERRY_TIMEOUT (the start of MPI) */
@@ -136,7 +139,10 @@ FERRY_API enum ferry_status ferry_open(const char *topology, const struct ferry_
  * Without a failure: collective over the world; blocks until every rank has come, at most communication.timeout after
  * the last sign of life; MPI is finalised if Ferry initialised it.  After a failure, or when a rank does not come:
  * nothing waits, MPI is not finalised, memory that MPI may still use stays to the end of the process.
- * FERRY_OK, or the session's failure; the session is gone either way. */
+ * FERRY_OK, or the session's failure; the session is gone either way.  Work of an executor that gives no sign of life
+ * is named with its executor.  A rank that is lost when all have come and MPI has not ended yet is missed by every
+ * other one, each for itself: FERRY_STUCK about communication.timeout and 8 s later, or FERRY_TRANSPORT, with speak 1.
+ */
 FERRY_API enum ferry_status ferry_close(struct ferry_session *session, struct ferry_error *error);
 
 /* World rank, world size, what carries the bytes ("Open MPI v4.1.4, 2 hosts", lent until ferry_close).  Local. */
@@ -287,7 +293,8 @@ struct ferry_executor;
 /* One piece of work, called in the executor's thread.  Between tiles it calls ferry_progress: that moves the transfers
  * behind it and is its sign of life.  It may post operations; it must not wait for what was submitted behind it, nor
  * return before all that it started has ended.  Anything but FERRY_OK, with a sentence in error, ends the session on
- * every rank: nothing that was ordered after it begins anywhere. */
+ * every rank: nothing that was ordered after it begins anywhere.  A number that is no status becomes FERRY_INTERNAL,
+ * and the sentence says so. */
 typedef enum ferry_status ferry_work(void *context, struct ferry_error *error);
 
 enum { FERRY_MAX_CAPACITY = 65536 };
@@ -362,7 +369,8 @@ FERRY_API int ferry_group_member(const struct ferry_group *group, int index);
 /* The operations.  Collective over the group; each posts and returns (*ret) one completion; a group runs one operation
  * at a time, further ones queue.  Tensors are retained until completion.  send and recv share no byte unless said.
  * What recv holds before completion, or after a failure, is undefined.  With checks: full members that call with
- * different things are found before any payload reaches it.
+ * different things are found before any payload reaches it; of a message that was damaged on its way no byte does, but
+ * other parts of the same operation may have.
  * FERRY_INVALID    the topology did not select the operation or the dtype, this rank is no member, or shapes, axis,
  *                  counts, tensors break what is said here
  * FERRY_OVERFLOW   a tensor exceeds the group's limits.max_bytes, or counts do not add up in 64 bits
@@ -451,8 +459,9 @@ FERRY_API enum ferry_status ferry_send(struct ferry_route *route, struct ferry_b
 
 /* Tells the shapes of tensors 1 and up from the contents of tensor 0, whose shape is fixed: for transfers whose sizes
  * the sender decides.  description has been compared, its contents are still to be judged: return anything but
- * FERRY_OK, with a sentence in error, to refuse them.  shapes [tensors of the route]: shapes[0] is filled in.  Called
- * from inside libferry, perhaps on its own thread: it must call nothing but ferry_tensor_*. */
+ * FERRY_OK, with a sentence in error, to refuse them (a number that is no status becomes FERRY_INTERNAL).  shapes
+ * [tensors of the route]: shapes[0] is filled in.  Called from inside libferry, perhaps on its own thread: it must call
+ * nothing but ferry_tensor_*. */
 typedef enum ferry_status ferry_describe(void *context, struct ferry_tensor *description, struct ferry_shape *shapes,
                                          struct ferry_error *error);
 

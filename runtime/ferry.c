@@ -100,12 +100,15 @@ void ferry_line(char *line, size_t line_bytes, const char *text)
 
 enum status ferry_called(enum ferry_status status, const struct ferry_error *error, struct error *err)
 {
+    enum status st = ferry_status_own(status);
     char line[FERRY_ERROR_BYTES];
 
     if (status == FERRY_OK)
         return STATUS_OK;
     ferry_line(line, sizeof line, error->text);
-    return error_set(err, ferry_status_own(status), "%s", line);
+    if (st == STATUS_INTERNAL && status != FERRY_INTERNAL)
+        return error_set(err, st, "it returned %d, which is no status of ferry.h: %s", (int)status, line);
+    return error_set(err, st, "%s", line);
 }
 
 static enum status read_faults(struct ferry_session *session, const struct ferry_options *options, struct error *err)
@@ -184,7 +187,7 @@ static enum status start(struct ferry_session *session, const struct ferry_optio
     (void)snprintf(session->transport, sizeof session->transport, "%s", (*ret_ops)->describe(transport));
     st = session_create(*ret_ops, transport, &session_options, &session->session, err);
     if (st != STATUS_OK)
-        (*ret_ops)->close(transport, false);
+        (void)(*ret_ops)->close(transport, false, NULL);
     return st;
 }
 
@@ -303,6 +306,8 @@ enum ferry_status ferry_close(struct ferry_session *session, struct ferry_error 
         destroy(session);
         return FERRY_OK;
     }
+    /* Quarantined work at the end is nobody's alone: the others wait for this rank. */
+    session_fail(session->session, st, err.text);
     status = ferry_result(session, st, &err, error);
     discard(session);
     return status;
@@ -396,6 +401,9 @@ static enum status find(const struct plan *plan, const char *what, name_at *name
     const char **names = NULL;
     const char *nearest = NULL;
 
+    if (!*name)
+        return error_set(err, STATUS_INVALID, "an empty name is no %s's; `ferry plan` lists those that there are",
+                         what);
     for (*ret = 0; *ret < count; ++*ret) {
         if (!strcmp(name_of(plan, *ret), name))
             return STATUS_OK;

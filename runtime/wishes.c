@@ -30,16 +30,16 @@ enum status wishes_check_program(const struct topology *t, struct error *err)
     if (t->communication.transport.value == TOPOLOGY_NCCL)
         return error_set(
             err, STATUS_UNSUPPORTED,
-            "communication.transport: nccl moves tensors in device memory, a program's lie in host memory; "
-            "mpi moves them");
+            "communication.transport: nccl moves tensors in device memory, a program's lie in host memory; mpi moves "
+            "them: open the file with the override communication.transport=mpi, or have auto in it");
     if (t->communication.memory.value == TOPOLOGY_MEMORY_DEVICE)
         return error_set(
             err, STATUS_UNSUPPORTED,
             "communication.memory: device: a program's tensors lie in host memory; set it to host or auto");
     if (t->communication.reduction.value == TOPOLOGY_REDUCTION_NATIVE)
         return error_set(err, STATUS_UNSUPPORTED,
-                         "communication.reduction: native sums are nccl's, a program's groups run over mpi: set it to "
-                         "ordered");
+                         "communication.reduction: native sums are nccl's, a program's groups run over mpi: open the "
+                         "file with the override communication.reduction=ordered, or have auto in it");
     return STATUS_OK;
 }
 

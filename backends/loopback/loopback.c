@@ -314,12 +314,13 @@ static bool inbox_quiet(struct loopback_world *world, int rank)
 
 /* Messages that this rank still holds for others are taken back.  What devices still do to those in its inbox is waited
  * for without the lock, which their owners need to go on. */
-static void loopback_close(struct transport *transport, bool clean)
+static enum status loopback_close(struct transport *transport, bool clean, struct error *err)
 {
     struct loopback_world *world = transport->world;
     uint64_t until_ns = clock_ns() + PATIENCE_NS;
 
     (void)clean;
+    (void)err;
     loopback_lock(world);
     world->inboxes[transport->rank].closed = true;
     loopback_unlock(world);
@@ -341,6 +342,7 @@ static void loopback_close(struct transport *transport, bool clean)
     loopback_unlock(world);
     loopback_world_destroy(world);
     free(transport);
+    return STATUS_OK;
 }
 
 static enum status loopback_control_send(struct transport *transport, int peer, const void *bytes, struct error *err)

@@ -27,8 +27,20 @@ static const char *level_name(int level)
     }
 }
 
-/* The program has MPI already: it calls MPI from its threads while our control thread does. */
-static enum status check_program(struct error *err)
+/* MPI_COMM_SELF's name in a process whose MPI a session has initialised: MPI's own memory, so that a second session
+ * knows it. */
+static const char started_here[] = "MPI_COMM_SELF, initialised by Ferry";
+
+static bool was_started_here(void)
+{
+    char name[MPI_MAX_OBJECT_NAME] = "";
+    int length = 0;
+
+    return MPI_Comm_get_name(MPI_COMM_SELF, name, &length) == MPI_SUCCESS && !strcmp(name, started_here);
+}
+
+/* MPI runs already.  The program's: it calls MPI from its threads while our control thread does. */
+static enum status check_running(struct error *err)
 {
     int level = MPI_THREAD_SINGLE;
     int finalized = 0;
@@ -38,7 +50,13 @@ static enum status check_program(struct error *err)
         return error_set(
             err, STATUS_ENVIRONMENT,
             "MPI was finalised in this process, by the program or by the end of a session that had initialised "
-            "it: without an MPI of its own a process can open one session only");
+            "it: without an MPI of its own a process can open one session only; for several, call MPI_Init_thread with "
+            "MPI_THREAD_MULTIPLE before the first");
+    if (was_started_here())
+        return error_set(err, STATUS_ENVIRONMENT,
+                         "a session was opened in this process before, is open or has failed, and Ferry initialised "
+                         "MPI for it: without an MPI of its own a process can open one session only; use that one, or, "
+                         "for several, call MPI_Init_thread with MPI_THREAD_MULTIPLE before the first");
     (void)MPI_Query_thread(&level);
     if (level < MPI_THREAD_MULTIPLE)
         return error_set(err, STATUS_ENVIRONMENT,
@@ -68,6 +86,7 @@ static enum status start(const struct transport_options *options, struct error *
     if (st)
         return st;
     (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    (void)MPI_Comm_set_name(MPI_COMM_SELF, started_here);
     if (level < MPI_THREAD_SERIALIZED)
         return error_set(err, STATUS_ENVIRONMENT,
                          "this MPI gives %s only; Ferry needs MPI_THREAD_SERIALIZED: use an MPI built with threads",
@@ -155,7 +174,7 @@ enum status mpi_open(const struct transport_options *options, struct transport *
     if (options->program_owns_mpi && !initialized)
         st = error_set(err, STATUS_ENVIRONMENT, "the program said that it initialises MPI, but has not done so");
     else
-        st = initialized ? check_program(err) : start(options, err);
+        st = initialized ? check_running(err) : start(options, err);
     if (st == STATUS_OK)
         st = duplicate(&transport->payload, err);
     if (st == STATUS_OK)
@@ -191,44 +210,54 @@ static void drain(struct transport *transport)
         continue;
 }
 
-/* A barrier that sleeps, since MPI's own would burn the core while a rank is late.  False: somebody has not come by
- * then. */
-static bool wait_for_all(struct transport *transport, uint64_t deadline_ns)
+/* A barrier that sleeps, since MPI's own would burn the core while a rank is late.  STATUS_TIMEOUT: somebody has not
+ * come by then. */
+static enum status wait_for_all(struct transport *transport, uint64_t deadline_ns, struct error *err)
 {
     MPI_Request request;
     int done = 0;
     uint64_t pause_ns = 1000;
+    enum status st = mpi_status(MPI_Ibarrier(transport->payload, &request), "MPI_Ibarrier", err);
 
-    if (MPI_Ibarrier(transport->payload, &request) != MPI_SUCCESS)
-        return false;
-    while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && (!done || transport->letters)) {
+    while (st == STATUS_OK) {
+        st = mpi_status(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test", err);
         drain(transport);
+        if (st != STATUS_OK || (done && !transport->letters))
+            return st;
         if (clock_ns() > deadline_ns)
-            return false;
+            return error_set(err, STATUS_TIMEOUT,
+                             "not every rank has come to the end of MPI within %.1f s: all had finished, and one was "
+                             "lost or stopped since",
+                             (double)transport->close_ns / (double)NS_PER_S);
         clock_sleep_ns(pause_ns);
         pause_ns = pause_ns < NS_PER_MS ? pause_ns * 2 : NS_PER_MS;
     }
-    drain(transport);
-    return done != 0;
+    return st;
 }
 
-void mpi_close(struct transport *transport, bool clean)
+/* MPI may still read what is pending: it stays; the process ends, or the program keeps its MPI. */
+static void leave(struct transport *transport)
+{
+    mailbox_close(transport->mailbox); /* peers have maps of their own */
+    transport->mailbox = NULL;
+    message_pool_done(&transport->messages);
+}
+
+enum status mpi_close(struct transport *transport, bool clean, struct error *err)
 {
     uint64_t deadline_ns;
+    enum status st;
 
     if (!transport)
-        return;
-    if (!clean) {
-        mailbox_close(transport->mailbox); /* peers have maps of their own */
-        transport->mailbox = NULL;
-        message_pool_done(&transport->messages);
-        return; /* MPI may still read what is pending; the process ends, or the program keeps its MPI */
-    }
+        return STATUS_OK;
     deadline_ns = clock_ns() + transport->close_ns;
-    if (!wait_for_all(transport, deadline_ns)) /* nobody sends a control message after this one */
-        return;
-    if (!wait_for_all(transport, deadline_ns)) /* and everybody has taken those to him */
-        return;
+    st = clean ? wait_for_all(transport, deadline_ns, err) : STATUS_OK; /* nobody sends a letter after this one */
+    if (clean && st == STATUS_OK)
+        st = wait_for_all(transport, deadline_ns, err); /* and everybody has taken those to him */
+    if (!clean || st != STATUS_OK) {
+        leave(transport);
+        return st;
+    }
     (void)MPI_Comm_free(&transport->control);
     (void)MPI_Comm_free(&transport->payload);
     while (transport->free_work) {
@@ -243,4 +272,5 @@ void mpi_close(struct transport *transport, bool clean)
         (void)MPI_Finalize();
     free(transport->host);
     free(transport);
+    return STATUS_OK;
 }

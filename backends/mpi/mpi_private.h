@@ -60,7 +60,7 @@ struct transport {
 
 /* Start MPI, or check the program's; duplicate the world.  Collective, blocks. */
 enum status mpi_open(const struct transport_options *options, struct transport **ret, struct error *err);
-void mpi_close(struct transport *transport, bool clean);
+enum status mpi_close(struct transport *transport, bool clean, struct error *err);
 void mpi_limit_close(struct transport *transport, uint64_t close_ns);
 
 /* Free the control messages that have left. */

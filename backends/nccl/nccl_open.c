@@ -397,16 +397,21 @@ static void limit_carrier(const struct transport *transport, uint64_t deadline_n
         transport->carrier_ops->limit_close(transport->carrier, deadline_ns > now_ns ? deadline_ns - now_ns : 0);
 }
 
-void nccl_close(struct transport *transport, bool clean)
+enum status nccl_close(struct transport *transport, bool clean, struct error *err)
 {
     uint64_t deadline_ns;
+    enum status st;
     bool quiet;
 
     if (!transport)
-        return;
+        return STATUS_OK;
     deadline_ns = clock_ns() + (clean ? transport->close_ns : FAILED_CLOSE_NS);
     quiet = nccl_teardown_close(transport, clean, deadline_ns);
     limit_carrier(transport, deadline_ns);
-    transport->carrier_ops->close(transport->carrier, clean && quiet);
+    st = transport->carrier_ops->close(transport->carrier, clean && quiet, err);
+    if (clean && !quiet)
+        st = error_set(err, STATUS_TIMEOUT, "NCCL's communicators have not ended within %.1f s",
+                       (double)transport->close_ns / (double)NS_PER_S);
     dispose(transport, quiet, !clean);
+    return st;
 }

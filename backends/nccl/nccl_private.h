@@ -197,7 +197,7 @@ struct transport {
 
 /* nccl_open.c: start and end. */
 enum status nccl_open(const struct transport_options *options, struct transport **ret, struct error *err);
-void nccl_close(struct transport *transport, bool clean);
+enum status nccl_close(struct transport *transport, bool clean, struct error *err);
 void nccl_boot_note(struct transport *transport, int peer, const struct note *note);
 
 /* nccl_progress.c: notes, and whatever can go on.  Cheap when nothing can. */

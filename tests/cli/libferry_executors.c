@@ -1,6 +1,7 @@
 /* Scenes of the probe with executors. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "libferry_probe.h"
 
@@ -79,10 +80,10 @@ void scene_executors(void)
 }
 
 /* Rank 1's piece of work fails: what was ordered after it never leaves. */
-void scene_torn(void)
+static void tear(enum ferry_status status)
 {
     struct ferry_group *group = group_named("turned");
-    struct piece torn = {.result = FERRY_STORAGE};
+    struct piece torn = {.result = status};
     struct ferry_executor *executor = NULL;
     struct ferry_completion *completion = NULL;
 
@@ -96,4 +97,41 @@ void scene_torn(void)
     ferry_abandon(completion);
     ferry_executor_release(executor);
     after_failure();
+}
+
+void scene_torn(void)
+{
+    tear(FERRY_STORAGE);
+}
+
+/* It returns what is no status. */
+void scene_odd(void)
+{
+    tear((enum ferry_status) - 7);
+}
+
+static enum ferry_status stand_still(void *context, struct ferry_error *why)
+{
+    double start = seconds();
+
+    (void)context;
+    (void)why;
+    while (seconds() - start < 20)
+        usleep(100000);
+    return FERRY_OK;
+}
+
+/* Rank 1's work goes on when the session is to end, and gives no sign of life. */
+void scene_lingering(void)
+{
+    struct ferry_executor *executor = NULL;
+    struct ferry_completion *completion = NULL;
+
+    if (sum(group_named("turned"), 10))
+        exit(95);
+    if (ferry_rank(session) == 1 && (ferry_executor_create(session, "cpu/0", 1, &executor, &error) ||
+                                     ferry_executor_submit(executor, stand_still, NULL, &completion, &error)))
+        exit(96);
+    ferry_abandon(completion);
+    ferry_executor_release(executor);
 }

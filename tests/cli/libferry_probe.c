@@ -17,12 +17,25 @@ enum { MAX_WORLD = 16, ROWS = 5 };
 
 struct ferry_session *session;
 struct ferry_error error;
+static const char *path;   /* of the topology */
+static int last_rank = -1; /* of a session that has been closed */
+static enum { PRESENT, REFUSED, ABSENT } at_end;
+
+/* In front of MPI's own, as a tool would stand there: Ferry meets the other ranks so before MPI is finalised. */
+int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
+{
+    if (at_end == REFUSED)
+        return MPI_ERR_OTHER;
+    if (at_end == ABSENT)
+        sleep(30);
+    return PMPI_Ibarrier(comm, request);
+}
 
 void say(const char *format, ...)
 {
     char line[4096];
     va_list arguments;
-    int used = snprintf(line, sizeof line, "rank %d: ", session ? ferry_rank(session) : -1);
+    int used = snprintf(line, sizeof line, "rank %d: ", session ? ferry_rank(session) : last_rank);
 
     va_start(arguments, format);
     used += vsnprintf(line + used, sizeof line - (size_t)used - 1, format, arguments);
@@ -203,13 +216,23 @@ static long check_agreement(struct ferry_group *group)
     return flags != 5;
 }
 
+static enum ferry_status same_shapes(void *context, struct ferry_tensor *description, struct ferry_shape *shapes,
+                                     struct ferry_error *why)
+{
+    (void)context;
+    (void)description;
+    (void)shapes;
+    (void)why;
+    return FERRY_OK;
+}
+
 /* Rank 0 to the last rank, with shapes that the receiver says. */
 static long check_route(void)
 {
     struct ferry_shape shapes[2] = {{2, {ROWS, 4}}, {1, {ROWS}}};
     struct ferry_completion *completion = NULL;
     struct ferry_bundle *bundle = NULL;
-    struct ferry_route *route = NULL;
+    struct ferry_route *route = NULL, *lone = NULL;
     uint64_t step = 0;
     long wrong = 0;
 
@@ -236,6 +259,10 @@ static long check_route(void)
     }
     if (ferry_rank(session) != ferry_route_to(route))
         return 0;
+    if (ferry_find_route(session, "lone", &lone, &error) ||
+        ferry_receive(lone, NULL, same_shapes, NULL, FERRY_ANY_STEP, &completion, &error) != FERRY_INVALID ||
+        !strstr(error.text, "route lone: describe tells the shapes of tensors 1 and up, and the route has one"))
+        return -1;
     if (ferry_receive(route, shapes, NULL, NULL, FERRY_ANY_STEP, &completion, &error) ||
         ferry_wait(completion, FERRY_FOREVER, &error))
         return -1;
@@ -327,6 +354,61 @@ static void nulls(struct ferry_group *group, struct ferry_tensor *tensor)
     say("nulls: %d taken", wrong);
 }
 
+/* How many calls that succeed write to their error. */
+static int touched(struct ferry_group *group)
+{
+    static const struct ferry_error mark = {.status = FERRY_STUCK, .speak = 7, .text = "as it was"};
+    struct ferry_shape shape = {1, {2}};
+    struct ferry_completion *completion = NULL, *flushed = NULL;
+    struct ferry_executor *executor = NULL;
+    struct ferry_tensor *tensor = NULL;
+    struct ferry_bundle *bundle = NULL;
+    struct ferry_group *found = NULL;
+    struct ferry_route *route = NULL;
+    struct ferry_error kept = mark;
+    int changed = 0, given = 0;
+
+#define QUIETLY(call) changed += (call) != FERRY_OK || memcmp(&kept, &mark, sizeof mark) != 0
+    QUIETLY(ferry_find_group(session, "turned", &found, &kept));
+    QUIETLY(ferry_find_route(session, "tap", &route, &kept));
+    QUIETLY(ferry_tensor_create(FERRY_F32, &shape, &tensor, &kept));
+    QUIETLY(ferry_tensor_reshape(tensor, FERRY_U8, &(struct ferry_shape){1, {2}}, &kept));
+    QUIETLY(ferry_broadcast(group, tensor, 0, &completion, &kept));
+    QUIETLY(ferry_retain(completion, &given, give_back, &kept));
+    QUIETLY(ferry_wait(completion, FERRY_FOREVER, &kept));
+    QUIETLY(ferry_finish(completion, &kept));
+    QUIETLY(ferry_progress(session, &kept));
+    QUIETLY(ferry_executor_create(session, "cpu/0", 2, &executor, &kept));
+    QUIETLY(ferry_executor_submit(executor, nothing, NULL, &completion, &kept));
+    QUIETLY(ferry_group_after(group, completion, &kept));
+    QUIETLY(ferry_executor_flush(executor, &flushed, &kept));
+    QUIETLY(ferry_finish(flushed, &kept));
+    QUIETLY(ferry_finish(completion, &kept));
+    if (ferry_rank(session) == ferry_route_from(route)) {
+        QUIETLY(ferry_acquire(route, &bundle, &kept));
+        ferry_bundle_return(route, bundle);
+    }
+    QUIETLY(ferry_close(NULL, &kept));
+    ferry_executor_release(executor);
+    ferry_tensor_release(tensor);
+    return changed + (given != 1);
+}
+
+/* Sentences about what is odd in the caller's own numbers. */
+static void sentences(struct ferry_group *group)
+{
+    const uint64_t counts[2] = {UINT64_MAX, 2};
+    struct ferry_completion *completion = NULL;
+    struct ferry_tensor *tensor = floats(4), *made = NULL;
+    struct ferry_group *none = NULL;
+
+    report("empty", ferry_find_group(session, "", &none, &error));
+    report("dtypes", ferry_tensor_create((enum ferry_dtype)99, &(struct ferry_shape){1, {1}}, &made, &error));
+    report("ndim", ferry_tensor_create(FERRY_BF16, &(struct ferry_shape){9, {1}}, &made, &error));
+    report("total", ferry_all_gather_uneven(group, tensor, tensor, 0, counts, &completion, &error));
+    ferry_tensor_release(tensor);
+}
+
 static void scene_mistakes(void)
 {
     struct ferry_group *group = group_named("turned"), *narrow = group_named("narrow"), *none = NULL;
@@ -348,6 +430,8 @@ static void scene_mistakes(void)
     report("sum", sum(group, 10));
     nulls(group, tensor);
     ferry_tensor_release(tensor);
+    sentences(group);
+    say("touched %d", touched(group));
 }
 
 /* A caller's deadline passes, nothing is torn down, and the work ends well afterwards. */
@@ -478,6 +562,26 @@ static void scene_sums(void)
     say("20 sums");
 }
 
+/* A second session beside the first, which goes on. */
+static void scene_again(void)
+{
+    struct ferry_session *second = NULL;
+
+    report("again", ferry_open(path, NULL, &second, &error));
+    report("sum", sum(group_named("turned"), 1000));
+}
+
+/* Every rank comes to the end, and MPI's own end does not come about. */
+static void scene_refused(void)
+{
+    at_end = REFUSED;
+}
+
+static void scene_absent(void)
+{
+    at_end = ferry_rank(session) == 1 ? ABSENT : PRESENT;
+}
+
 /* ---- a program with an MPI of its own ---- */
 
 static void open_and_sum(const char *topology, const struct ferry_options *options)
@@ -518,6 +622,11 @@ static const struct scene {
               {"released", scene_released},
               {"executors", scene_executors},
               {"torn", scene_torn},
+              {"odd", scene_odd},
+              {"lingering", scene_lingering},
+              {"again", scene_again},
+              {"refused", scene_refused},
+              {"absent", scene_absent},
               {"fail", scene_fail},
               {"mismatch", scene_mismatch},
               {"silent", scene_silent},
@@ -541,6 +650,7 @@ int main(int argc, char **argv)
         else
             set[options.set_count++] = argv[i];
     }
+    path = argv[2];
     if (!strcmp(argv[1], "single"))
         return own_mpi(MPI_THREAD_SERIALIZED, argv[2], &options);
     if (!strcmp(argv[1], "multiple"))
@@ -561,12 +671,14 @@ int main(int argc, char **argv)
         if (!strcmp(argv[1], scenes[i].name))
             scenes[i].run();
     start = seconds();
+    last_rank = ferry_rank(session);
     status = ferry_close(session, &error);
     session = NULL;
     if (status != FERRY_OK) {
         took = seconds() - start;
+        report("close", status);
         sleep(1); /* mpirun ends the others when the first one leaves: let them have their say */
-        printf("closed in time %d: %s\n", took < 4, ferry_status_name(status));
+        printf("closed in time %d: %s\n", took < (strcmp(argv[1], "lingering") ? 4 : 8), ferry_status_name(status));
     }
     return fflush(stdout) ? 94 : ferry_exit_code(status);
 }

@@ -25,5 +25,7 @@ void after_failure(void);
 
 void scene_executors(void);
 void scene_torn(void);
+void scene_odd(void);
+void scene_lingering(void);
 
 #endif

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 import expecting
 from expecting import running
@@ -174,7 +175,9 @@ def topology(world, name="probe", **communication):
                 {"name": "narrow", "members": [0], "operations": ["all_reduce_sum"], "dtypes": ["u32"]}],
         routes=[{"name": "tap", "from": 0, "to": world - 1, "extents": {"rows": "0..64"},
                  "bundle": [{"role": "hidden", "dtype": "f32", "shape": ["rows", 4]},
-                            {"role": "positions", "dtype": "u32", "shape": ["rows"]}]}] if world > 1 else [],
+                            {"role": "positions", "dtype": "u32", "shape": ["rows"]}]},
+                {"name": "lone", "from": 0, "to": world - 1,
+                 "bundle": [{"role": "words", "dtype": "u32", "shape": [4]}]}] if world > 1 else [],
         communication=dict({"timeout": "2s", "startup_timeout": "20s"}, **communication))
 
 
@@ -182,6 +185,12 @@ def lines(result, rank):
     mark = "rank %d: " % rank
     return [line[len(mark):] for line in result.out.splitlines() if line.startswith(mark)]
 
+
+# One rank does not come to MPI's own end: that takes 8 s and the timeout, meanwhile the others run.
+absent = []
+waiting = threading.Thread(target=lambda: absent.append(
+    run([probe, "absent", topology(2, "absent", timeout="100ms")], 2)))
+waiting.start()
 
 for world in (1, 2, 3, 4):
     result = run([probe, "operations", topology(world)], world)
@@ -209,14 +218,23 @@ for number, (what, pattern) in enumerate([
         ("root", "invalid argument, speak 1: group turned: root 99 among 2 members"),
         ("view", "invalid argument, speak 1: .*f32 wants addresses that are multiples of 4"),
         ("huge", "over a limit, .*"), ("sum", "ok"), ("counts", "invalid argument, speak 1: counts is NULL"),
-        ("nulls", "0 taken")]):
+        ("nulls", "0 taken"),
+        ("empty", "invalid argument, speak 1: an empty name is no group's; `ferry plan` lists those that there are"),
+        ("dtypes", "invalid argument, speak 1: no dtype has the number 99: 1 \\(f32\\) to 11 \\(bool\\) are dtypes"),
+        ("ndim", "invalid argument, speak 1: bf16 with 9 dimensions: 0 to 8 are allowed"),
+        ("total", "over a limit, speak 1: group turned: receive counts: members 0 to 1 have more together than 64 bits can "
+         "count: member 1 has 2")]):
     tally.check(number < len(told) and re.fullmatch("%s: %s" % (what, pattern), told[number]),
                 "a mistake is an error of its call alone: " + what, result.summary())
+tally.check(told[-1:] == ["touched 0"] and lines(result, 1)[-1:] == ["touched 0"],
+            "a call that succeeds leaves its error as it was", result.summary())
 tally.check(result.code == 0 and re.search("rank 1 is not a member of group narrow", "\n".join(lines(result, 1))),
             "the session goes on after mistakes", result.summary())
 
 result = run([probe, "deadline", topology(2)], 2)
-tally.check(result.code == 0 and len(lines(result, 0)) == 4 and lines(result, 0)[0].startswith("wait: timeout") and
+tally.check(result.code == 0 and len(lines(result, 0)) == 4 and re.fullmatch(
+    r"wait: timeout, speak 1: still waiting after \d+ ms for rank 1: all_reduce_sum on group turned, sequence 0",
+    lines(result, 0)[0]) and
             lines(result, 0)[1] == "reshape: invalid argument, speak 1: an operation that has not ended goes by the "
             "tensor's shape: reshape it when its completion is done" and lines(result, 0)[2:] == ["in time 1, pending 1", "finish: ok"],
             "a caller's deadline leaves the work under way", result.summary())
@@ -253,7 +271,7 @@ def failed(scene, status, pattern, first=None, world=3, arguments=(), within=12.
         for cause in filter(None, causes):
             sentences.add(cause.group(2) + ": " + cause.group(4))
             speakers |= {rank} if cause.group(3) == "1" else set()
-        if "at once 1" not in said and scene != "sums":
+        if "at once 1" not in said and scene not in ("sums", "lingering"):
             wrong.append("rank %d: later calls did not fail at once" % rank)
     if len(sentences) != 1 or not re.search(pattern, "".join(sentences)):
         wrong.append("causes %s, expected one like %s" % (sentences, pattern))
@@ -269,6 +287,11 @@ def failed(scene, status, pattern, first=None, world=3, arguments=(), within=12.
 failed("fail", "storage", "^storage: rank 1: the tape is torn$")
 failed("careless", "internal", r"^internal: rank 1: ferry_fail with status 0, which is no failure: two lines  \[1m$")
 failed("torn", "storage", r"^storage: rank 1: executor cpu/0: the tape is torn$")
+failed("odd", "internal", "^internal: rank 1: executor cpu/0: it returned -7, which is no status of ferry.h: "
+       "the tape is torn$")
+failed("lingering", "timeout", "^timeout: rank 1 has stood still for .*rank 1 waits in compute on executor cpu/0, sequence 0"
+       "(; this work has run for [0-9.]+ s: between tiles it has to give a sign of life)?$",
+       name="work that goes on when a session ends is named with its executor")
 failed("reasonless", "storage", r"^storage: rank 1: no reason is given$")
 failed("mismatch", "mismatch", r"^mismatch: .*turned.*(10.*11|11.*10)")
 failed("silent", "timeout", r"^timeout: .*rank 1\b")
@@ -297,6 +320,10 @@ refused("another number of ranks", [probe, "sums", topology(3)], "topology", "is
 refused("a missing file", [probe, "sums", os.path.join(folder, "none.yaml")], "storage", "none.yaml")
 refused("a fault's words", [probe, "sums", topology(2), "fault:rank=0,op=1,kind=sneeze"], "usage", "sneeze")
 refused("options of another size", [probe, "size", topology(2)], "usage", "options of 3 bytes")
+refused("nccl", [probe, "sums", topology(2), "communication.transport=nccl"], "model",
+        "a program's lie in host memory; mpi moves them: open the file with the override communication.transport=mpi")
+refused("native sums", [probe, "sums", topology(2), "communication.reduction=native"], "model",
+        "open the file with the override communication.reduction=ordered")
 workload = running.write_topology(folder, "work", {"data": 2}, {"model": "x", "prompts": ["y"]})
 refused("a workload", [probe, "sums", workload], "topology", "has a workload, which `ferry run` works on")
 causes = refused("one bad file", ["-n", "1", probe, "sums", topology(2), ":", "-n", "1", probe, "sums",
@@ -315,10 +342,27 @@ result = run([probe, "twice", topology(2)], 2)
 tally.check(result.code == 0 and result.out.count("close: ok") == 2 and len(re.findall(
     "open: environment, .*: MPI was finalised in this process, .* can open one session only", result.out)) == 2,
             "a second session without an MPI of the program's own is refused by name", result.summary())
+result = run([probe, "again", topology(2)], 2)
+tally.check(result.code == 0 and len(re.findall(
+    "rank [01]: again: environment, speak 1: a session was opened in this process before, .* and Ferry initialised MPI "
+    "for it: .* use that one, or, for several, call MPI_Init_thread with MPI_THREAD_MULTIPLE before the first",
+    result.out)) == 2 and result.out.count("sum: ok") == 2,
+            "a second session beside the first is refused by name, and the first goes on", result.summary())
 result = run([probe, "multiple", topology(2)], 2)
 tally.check(result.code == 0 and result.out.count("sum: ok") == 4 and result.out.count("close: ok") == 4 and
             result.out.count("own MPI has 2 ranks") == 2,
             "a program's own MPI lives on between two sessions and after them", result.summary())
+
+# ---- the end of MPI ----------------------------------------------------------------------------------------
+
+result = run([probe, "refused", topology(1)], 1)
+tally.check(result.code == 5 and re.search("^rank 0: close: transport.*, speak 1: .*MPI_Ibarrier", result.out),
+            "ferry_close returns what MPI says at its end", result.summary())
+waiting.join()
+tally.check(absent[0].code == 7 and lines(absent[0], 0) == [
+    "close: timeout, speak 1: rank 0: not every rank has come to the end of MPI within 8.1 s: all had finished, and one "
+    "was lost or stopped since"] and not absent[0].left, "ferry_close says that another rank missed the end",
+            absent[0].summary())
 
 alone = os.path.join(folder, "alone")
 os.mkdir(alone)

@@ -150,6 +150,9 @@ int main(int argc, char **argv)
     bench.world.ops->native->close(bench.world.transport, bench.native);
     device_free(&bench.world, bench.send);
     device_free(&bench.world, bench.recv);
-    device_world_close(&bench.world, good);
+    if (device_world_close(&bench.world, good, &bench.err) != STATUS_OK) {
+        (void)fprintf(stderr, "%s\n", bench.err.text);
+        return 1;
+    }
     return good ? 0 : 1;
 }

@@ -30,6 +30,7 @@ static enum status meet(struct error *err)
     const struct plugin *mpi = NULL;
     const struct plugin *cuda = NULL;
     struct transport *transport = NULL;
+    enum status closed;
     enum status st = plugin_open("mpi", &mpi, NULL, 0, err);
 
     if (st == STATUS_OK)
@@ -45,8 +46,8 @@ static enum status meet(struct error *err)
         came = device_meet(mpi->transport, transport, &offer, clock_ns() + 30 * NS_PER_S, &verdict, &came_err);
     if (st == STATUS_OK && verdict.index >= 0)
         st = cuda->devices->describe(verdict.index, &facts, err);
-    mpi->transport->close(transport, true);
-    return st;
+    closed = mpi->transport->close(transport, true, st == STATUS_OK ? err : NULL);
+    return st == STATUS_OK ? closed : st;
 }
 
 START_TEST(each_rank_has_a_device_of_its_own_or_all_hear_why_not)

@@ -55,7 +55,7 @@ static void end(struct pair *pair)
 {
     for (int rank = 0; rank < RANKS; rank++) {
         control_close(pair->control[rank]);
-        loopback_ops.close(pair->transport[rank], false);
+        (void)loopback_ops.close(pair->transport[rank], false, NULL);
     }
     loopback_world_destroy(pair->world);
 }

@@ -39,7 +39,7 @@ static void dismiss_crowd(struct crowd *crowd)
 {
     for (int rank = 0; rank < crowd->size; rank++) {
         control_close(crowd->controls[rank]);
-        loopback_ops.close(crowd->transports[rank], false);
+        (void)loopback_ops.close(crowd->transports[rank], false, NULL);
     }
     loopback_world_destroy(crowd->world);
 }

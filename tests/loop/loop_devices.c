@@ -75,7 +75,7 @@ static void meet(struct guest *guests, int size)
     for (int rank = 0; rank < size; rank++)
         pthread_join(guests[rank].thread, NULL);
     for (int rank = 0; rank < size; rank++)
-        loopback_ops.close(guests[rank].transport, false);
+        (void)loopback_ops.close(guests[rank].transport, false, NULL);
     loopback_world_destroy(world);
 }
 

@@ -333,6 +333,78 @@ START_TEST(what_was_given_up_is_done_before_a_clean_end)
 }
 END_TEST
 
+/* Without a sign of life for longer than the timeout. */
+static enum status stand_still(void *context, struct error *err)
+{
+    (void)context;
+    (void)err;
+    clock_sleep_ns(900 * NS_PER_MS);
+    return STATUS_OK;
+}
+
+static enum status linger_body(struct rank *self)
+{
+    struct executor *executor = NULL;
+    struct completion *completion = NULL;
+    enum status st;
+
+    if (self->rank != 1)
+        return STATUS_OK;
+    st = executor_create(self->session, "cpu/7", 4, &executor, &self->err);
+    if (st == STATUS_OK)
+        st = executor_submit(executor, stand_still, NULL, &completion, &self->err);
+    if (st == STATUS_OK)
+        completion_abandon(completion);
+    executor_release(executor);
+    return st;
+}
+
+START_TEST(a_clean_end_names_the_executor_whose_work_stands_still)
+{
+    struct ranks ranks = {.settle = true, .session = {.timeout_ns = 300 * NS_PER_MS}};
+
+    work_run(&ranks, 2, linger_body);
+    for (int i = 0; i < 2; i++) {
+        const char *text = ranks.rank[i].err.text;
+
+        ck_assert_int_eq(ranks.rank[i].err.status, STATUS_TIMEOUT);
+        ck_assert_msg(strstr(text, "rank 1 has stood still for ") == text &&
+                          strstr(text, "rank 1 waits in compute on executor cpu/7, sequence 0"),
+                      "%s", text);
+    }
+}
+END_TEST
+
+/* The transport ends, and says that another rank has not. */
+static enum status close_alone(struct transport *transport, bool clean, struct error *err)
+{
+    enum status st = loopback_ops.close(transport, clean, err);
+
+    return clean ? error_set(err, STATUS_TIMEOUT, "somebody does not come") : st;
+}
+
+static enum status nothing_body(struct rank *self)
+{
+    (void)self;
+    return STATUS_OK;
+}
+
+START_TEST(an_end_that_the_transport_misses_is_a_failure)
+{
+    struct transport_ops ops = loopback_ops;
+    struct ranks ranks = {.settle = true, .ops = &ops};
+
+    ops.close = close_alone;
+    work_run(&ranks, 2, nothing_body);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(ranks.rank[i].closing, STATUS_TIMEOUT);
+        ck_assert_str_eq(ranks.rank[i].err.text,
+                         i ? "rank 1: somebody does not come" : "rank 0: somebody does not come");
+        ck_assert(ranks.rank[i].speaker);
+    }
+}
+END_TEST
+
 /* Each session has its own work. */
 static enum status foreign_body(struct rank *self)
 {
@@ -383,6 +455,8 @@ int main(void)
     tcase_add_test(all, values_are_retained_until_the_completion_and_no_longer);
     tcase_add_test(all, what_was_given_up_is_done_before_a_clean_end);
     tcase_add_test(all, work_of_another_session_is_refused);
+    tcase_add_test(all, a_clean_end_names_the_executor_whose_work_stands_still);
+    tcase_add_test(all, an_end_that_the_transport_misses_is_a_failure);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -68,7 +68,7 @@ static void *act(void *context)
     if (self->session)
         (void)session_close(self->session, false, NULL);
     else
-        loopback_ops.close(self->transport, false);
+        (void)loopback_ops.close(self->transport, false, NULL);
     return NULL;
 }
 

@@ -303,7 +303,7 @@ START_TEST(compute_without_a_sign_of_life_is_named)
     work_run(&ranks, 1, stuck_body);
     ck_assert_int_eq(ranks.rank[0].status, STATUS_TIMEOUT);
     ck_assert_msg(strstr(ranks.rank[0].err.text, "rank 0 has stood still") != NULL &&
-                      strstr(ranks.rank[0].err.text, "compute on cpu/0, sequence 0") != NULL,
+                      strstr(ranks.rank[0].err.text, "compute on executor cpu/0, sequence 0") != NULL,
                   "%s", ranks.rank[0].err.text);
 }
 END_TEST

@@ -31,7 +31,7 @@ static void *agree(void *context)
         EXPECT(run_id_choose(member->id, &member->err) == STATUS_OK);
     if (!member->absent)
         member->status = run_id_agree(&loopback_ops, transport, clock_ns() + 300 * NS_PER_MS, member->id, &member->err);
-    loopback_ops.close(transport, false);
+    (void)loopback_ops.close(transport, false, NULL);
     return NULL;
 }
 

@@ -58,7 +58,7 @@ int world_run(struct world *world, Suite *suite, enum status st, struct error *e
         if (world->session)
             st = session_close(world->session, true, err);
         else
-            world->ops->close(world->transport, true);
+            st = world->ops->close(world->transport, true, err);
     }
     srunner_free(runner);
     if (st != STATUS_OK)

@@ -50,10 +50,12 @@ enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, 
     return ret->ops->open(&options, &ret->transport, err);
 }
 
-void device_world_close(struct device_world *world, bool clean)
+enum status device_world_close(struct device_world *world, bool clean, struct error *err)
 {
-    world->ops->close(world->transport, clean);
+    enum status st = world->ops->close(world->transport, clean, err);
+
     device_world_end(world);
+    return st;
 }
 
 void device_world_end(struct device_world *world)

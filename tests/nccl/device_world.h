@@ -21,7 +21,8 @@ struct device_world {
 /* Each rank takes the device of its number.  Collective, blocks. */
 enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, struct device_world *ret,
                               struct error *err);
-void device_world_close(struct device_world *world, bool clean);
+/* The status of the transport's close. */
+enum status device_world_close(struct device_world *world, bool clean, struct error *err);
 /* The device alone: the session has closed the transport. */
 void device_world_end(struct device_world *world);
 

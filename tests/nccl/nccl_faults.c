@@ -303,7 +303,9 @@ static int carrier_ends(void)
         return stop();
     begun_ns = clock_ns();
     mpi->transport->limit_close(carrier, NS_PER_S / 4);
-    (void)mpi->transport->close(carrier, true);
+    st = mpi->transport->close(carrier, true, &err);
+    if (st != STATUS_TIMEOUT || !strstr(err.text, "not every rank has come to the end of MPI"))
+        return fail(st ? err.text : "all have come");
     return clock_ns() - begun_ns < RETURN_NS ? 0 : fail("it waits for its own time");
 }
 
@@ -379,7 +381,8 @@ static int unbuilt(void)
     if (world.ops->native->awaits(world.transport, native) != world.rank)
         return fail("it does not say that it waits for NCCL");
     begun_ns = clock_ns();
-    device_world_close(&world, true);
+    if (device_world_close(&world, true, &err) != STATUS_OK)
+        return fail(err.text);
     return clock_ns() - begun_ns < RETURN_NS ? 0 : fail("the end waits for a communicator that nobody uses");
 }
 

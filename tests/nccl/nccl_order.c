@@ -217,6 +217,9 @@ int main(void)
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
-    device_world_close(&world, !left);
+    if (device_world_close(&world, !left, &err) != STATUS_OK) {
+        (void)fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
     return failed ? 1 : 0;
 }

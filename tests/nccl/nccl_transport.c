@@ -306,6 +306,9 @@ int main(int argc, char **argv)
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
-    device_world_close(&world, true);
+    if (device_world_close(&world, true, &err) != STATUS_OK) {
+        (void)fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
     return failed ? 1 : 0;
 }
