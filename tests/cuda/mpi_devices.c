@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "comm/device_meeting.h"
 #include "comm/plugin.h"
+#include "tests/suite.h"
 
 static struct device_offer offer;
 static struct device_verdict verdict;
@@ -96,9 +97,7 @@ int main(int argc, char **argv)
 {
     Suite *suite = suite_create("devices");
     TCase *tests = tcase_create("devices");
-    SRunner *runner = srunner_create(suite);
     struct error err = {0};
-    int failed;
 
     if (argc != 4)
         return 2;
@@ -115,8 +114,5 @@ int main(int argc, char **argv)
     }
     tcase_add_test(tests, each_rank_has_a_device_of_its_own_or_all_hear_why_not);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "comm/device_meeting.h"
 #include "tests/cuda/opened.h"
+#include "tests/suite.h"
 
 static struct device_facts facts_of(int index)
 {
@@ -304,8 +305,6 @@ int main(void)
 {
     Suite *suite = suite_create("device");
     TCase *tests = tcase_create("device");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_device_is_described_before_it_is_opened);
@@ -318,8 +317,5 @@ int main(void)
     tcase_add_test(tests, what_it_can_do_is_recorded_and_unknown_is_never_zero);
     tcase_add_test(tests, a_block_lies_on_its_own_device_whichever_is_the_threads);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

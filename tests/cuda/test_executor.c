@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "tests/cuda/stage.h"
+#include "tests/suite.h"
 
 static void run(int size, rank_body *body)
 {
@@ -443,8 +444,6 @@ int main(void)
 {
     Suite *suite = suite_create("executor");
     TCase *tests = stage_machine(suite, "short", lag_short);
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_test(tests, work_is_done_in_order_and_a_completion_says_when);
     tcase_add_test(tests, both_sides_are_retained_until_the_copy_has_happened);
@@ -454,8 +453,5 @@ int main(void)
     tcase_add_test(tests, work_for_the_wrong_kind_of_executor_is_refused);
     tcase_add_loop_test(tests, a_sum_of_the_group_waits_for_the_device, 0, sizeof sums / sizeof *sums);
     tcase_add_test(tests, a_device_that_is_not_one_of_the_ways_is_refused_by_name);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

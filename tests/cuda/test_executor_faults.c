@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "tests/cuda/stage.h"
+#include "tests/suite.h"
 
 static void count_return(void *value)
 {
@@ -209,16 +210,11 @@ int main(void)
     Suite *suite = suite_create("executor_faults");
     TCase *tests = stage_machine(suite, "short", lag_short);
     TCase *late = stage_machine(suite, "long", lag_long);
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_test(tests, work_that_fails_ends_the_session_and_keeps_what_the_device_still_writes);
     tcase_add_test(tests, a_deadline_of_the_callers_tears_nothing_down);
     tcase_add_test(late, a_device_that_takes_longer_than_timeout_is_named);
     tcase_add_test(late, quarantined_work_of_a_device_ends_when_the_device_is_done);
     tcase_add_test(stage_machine(suite, "lost", lose), a_device_that_fails_fails_the_session_in_its_own_words);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -6,6 +6,7 @@
 
 #include "backends/cuda/kernels.h"
 #include "tests/each.h"
+#include "tests/suite.h"
 
 static uint32_t bits_of(float value)
 {
@@ -159,8 +160,6 @@ int main(void)
 {
     Suite *suite = suite_create("kernels");
     TCase *tests = tcase_create("kernels");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, every_half_is_widened_exactly);
@@ -170,8 +169,5 @@ int main(void)
     tcase_add_test(tests, infinity_and_all_beyond_the_largest_half_is_infinity);
     tcase_add_test(tests, sums_are_of_the_element_alone_and_integers_wrap);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/elements.h"
 #include "tests/cuda/opened.h"
+#include "tests/suite.h"
 
 enum { MIB = 1 << 20 };
 
@@ -516,8 +517,6 @@ int main(void)
     TCase *plain = machine(suite, "plain", open_device, close_device);
     TCase *slow = machine(suite, "slow", open_slow, close_device);
     TCase *late = machine(suite, "late", open_late, close_device);
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_loop_test(plain, bytes_come_back_as_they_went, 0, COUNT_OF(lengths));
     tcase_add_loop_test(plain, rows_are_copied_at_both_strides, 0, COUNT_OF(rows_cases));
@@ -535,8 +534,5 @@ int main(void)
     tcase_add_test(late, a_released_block_is_used_again_only_when_its_work_has_happened);
     tcase_add_test(machine(suite, "small", open_small, close_device), memory_that_ran_out_says_how_much_there_is);
     tcase_add_test(machine(suite, "failing", open_failing, NULL), a_device_that_fails_says_so_in_its_own_words);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

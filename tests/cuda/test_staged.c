@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "tests/cuda/opened.h"
 #include "tests/loop/ranks.h"
+#include "tests/suite.h"
 
 enum { SIZE = 2, COUNT = 5000 };
 
@@ -101,8 +102,6 @@ int main(void)
     Suite *suite = suite_create("staged");
     TCase *tests = tcase_create("all");
     TCase *slow = tcase_create("slow");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_test(tests, what_was_missed_is_made_and_used_again);
     tcase_add_checked_fixture(slow, pin_for_ever, NULL);
@@ -111,8 +110,5 @@ int main(void)
     tcase_set_timeout(slow, 60);
     suite_add_tcase(suite, tests);
     suite_add_tcase(suite, slow);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -9,6 +9,7 @@
 #include "backends/loopback/loopback.h"
 #include "base/clock.h"
 #include "comm/control.h"
+#include "tests/suite.h"
 
 static uint64_t turned_ns; /* how far ahead of the machine's */
 
@@ -120,15 +121,10 @@ int main(void)
 {
     Suite *suite = suite_create("clock");
     TCase *tests = tcase_create("clock");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_counter_that_changed_just_now_has_not_stood_still);
     tcase_add_test(tests, a_rank_that_slept_has_seen_nothing_stand_still);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

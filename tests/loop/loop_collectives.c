@@ -1,8 +1,8 @@
 /* Every collective against a serial reference: sizes 1 to 16, permuted members, any axis, zeros, pieces. */
 #include "tests/loop/sample.h"
+#include "tests/suite.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 static int size_table[] = {1, 2, 3, 4, 5, 8, 9, 16};
@@ -424,9 +424,5 @@ int main(void)
     tcase_add_test(all, operations_of_one_group_queue_in_order);
     tcase_add_loop_test(all, zero_elements_behind_null_pointers_succeed, 0, SIZES);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

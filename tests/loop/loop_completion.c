@@ -2,10 +2,10 @@
  * work alone, quarantine ends, and after the first failure nothing native is submitted. */
 #include "tests/loop/ranks.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/suite.h"
 
 enum { LARGE = 64 << 20 };
 
@@ -439,9 +439,5 @@ int main(void)
     tcase_add_test(all, who_has_asked_once_does_not_wait_for_ever);
     tcase_add_test(all, after_the_first_failure_nothing_native_is_submitted);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

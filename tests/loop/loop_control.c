@@ -6,6 +6,7 @@
 #include "backends/loopback/loopback.h"
 #include "base/clock.h"
 #include "comm/control.h"
+#include "tests/suite.h"
 
 struct crowd {
     int size;
@@ -119,16 +120,11 @@ int main(void)
 {
     Suite *suite = suite_create("control");
     TCase *tests = tcase_create("control");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, poison_floods_a_large_world);
     tcase_add_test(tests, log_lines_of_any_length_arrive_whole_and_in_order);
     tcase_add_test(tests, every_damaged_control_message_is_refused_or_survived);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

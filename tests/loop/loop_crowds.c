@@ -1,9 +1,9 @@
 /* Large groups whose members are called with different things: every one that differs is named, the rest counted, and
  * the sentence has an end. */
 #include "tests/loop/call.h"
+#include "tests/suite.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* Who is called with what, by rank, and the sentence that all of them end with. */
 struct crowd {
@@ -94,9 +94,5 @@ int main(void)
     tcase_set_timeout(all, 120);
     tcase_add_loop_test(all, all_who_differ_in_a_large_group_are_named, 0, 2 * CROWDS);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

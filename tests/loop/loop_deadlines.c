@@ -1,12 +1,12 @@
 /* Requests whose time is up, over loopback: they end where rank 0's clock says, the same on every rank, and what the
  * others generate does not change by a bit. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/cpu.h"
 #include "base/clock.h"
 #include "tests/loop/generating.h"
+#include "tests/suite.h"
 
 /* Each norm of a step takes longer, so that no whole answer is made within the shortest deadline. */
 enum { PAUSE_US = 200, NOW_MS = 1, LATE_MS = 3600 * 1000 };
@@ -161,9 +161,5 @@ int main(void)
     tcase_add_loop_test(all, a_run_ends_when_the_time_of_all_is_up, 0, count);
     tcase_add_loop_test(all, deadlines_and_aborted_steps_leave_the_others_alone, 0, count);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

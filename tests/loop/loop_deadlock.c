@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "comm/executor.h"
+#include "tests/suite.h"
 
 #define TIMEOUT_NS NS_PER_S
 /* For how long a rank works while others wait for it. */
@@ -226,8 +227,6 @@ int main(void)
 {
     Suite *suite = suite_create("deadlock");
     TCase *tests = tcase_create("deadlock");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, ranks_that_ask_for_each_other_are_found_out, 0, 2);
@@ -236,8 +235,5 @@ int main(void)
     tcase_add_test(tests, a_thread_that_waits_is_no_excuse_to_accuse_one_that_works);
     tcase_add_test(tests, work_that_asks_is_no_sign_of_life);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "comm/fault.h"
+#include "tests/suite.h"
 
 enum { MEMBERS = 3, PART = 20000 };
 
@@ -123,15 +124,10 @@ int main(void)
 {
     Suite *suite = suite_create("detached");
     TCase *all = tcase_create("all");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(all, 60);
     tcase_add_loop_test(all, large_parts_go_from_tensor_to_tensor, CHECKS_OFF, CHECKS_FULL + 1);
     tcase_add_test(all, damage_to_a_large_part_is_found_where_it_can_be);
     suite_add_tcase(suite, all);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -3,11 +3,11 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "tests/loop/late_memory.h"
+#include "tests/suite.h"
 
 enum { SIZE = 3, ROWS = 2 };
 
@@ -195,9 +195,5 @@ int main(void)
     tcase_add_loop_test(all, a_lost_device_fails_the_collective_of_every_member, 0, WAYS);
     tcase_add_test(all, both_tensors_of_a_call_lie_in_the_same_memory);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

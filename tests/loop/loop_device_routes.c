@@ -3,12 +3,12 @@
 #include "tests/loop/ranks.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "comm/fault.h"
 #include "tests/loop/late_memory.h"
+#include "tests/suite.h"
 
 enum { HEADER_BYTES = 192, ROUNDS = 6, LARGEST = 64 };
 
@@ -437,9 +437,5 @@ int main(void)
     tcase_add_loop_test(all, a_lost_device_fails_the_transfer_in_its_own_words, 0, NATIVE_WAYS);
     tcase_add_test(all, a_device_message_that_nobody_received_is_named_at_the_end);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -12,6 +12,7 @@
 #include "runtime/boundary.h"
 #include "runtime/mirror.h"
 #include "tests/loop/late_memory.h"
+#include "tests/suite.h"
 
 enum { ROWS = 4, COLS = 8, COUNT = ROWS * COLS, SLOTS = 2, HOLD_MS = 50 };
 
@@ -224,9 +225,5 @@ int main(void)
     tcase_add_loop_test(all, a_wave_leaves_when_its_rows_have_been_promoted, 0, WAYS);
     tcase_add_loop_test(all, rows_of_the_host_are_filled_again_when_they_have_been_promoted, 0, WAYS);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 #include "backends/loopback/loopback.h"
 #include "base/clock.h"
 #include "comm/device_meeting.h"
+#include "tests/suite.h"
 
 enum { MOST = 9, DEVICES = 4 };
 
@@ -166,8 +167,6 @@ int main(void)
 {
     Suite *suite = suite_create("devices");
     TCase *tests = tcase_create("devices");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, every_rank_hears_of_its_own_device, 0, sizeof sizes / sizeof sizes[0]);
@@ -177,8 +176,5 @@ int main(void)
     tcase_add_test(tests, a_message_of_another_size_is_refused_before_it_is_received);
     tcase_add_test(tests, bytes_that_are_no_offer_are_refused_with_their_rank);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -10,6 +10,7 @@
 #include "backends/cpu/cpu.h"
 #include "base/clock.h"
 #include "tests/loop/generating.h"
+#include "tests/suite.h"
 
 static const char MODEL[] = "llama-10-layers";
 static struct golden golden;
@@ -390,9 +391,5 @@ int main(void)
     tcase_add_loop_test(all, a_rank_that_fails_between_layers_leaves_what_can_be_true_together, 0, 6);
     tcase_add_loop_test(all, an_aborted_step_leaves_no_trace, 0, sizeof all_meshes / sizeof *all_meshes);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

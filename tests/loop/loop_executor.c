@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/suite.h"
 
 /* Everything submitted to it is over. */
 static enum status drain(struct executor *executor, struct error *err)
@@ -458,9 +459,5 @@ int main(void)
     tcase_add_test(all, a_clean_end_names_the_executor_whose_work_stands_still);
     tcase_add_test(all, an_end_that_the_transport_misses_is_a_failure);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/loopback/loopback.h"
@@ -12,6 +11,7 @@
 #include "comm/manifest.h"
 #include "comm/route.h"
 #include "comm/session.h"
+#include "tests/suite.h"
 
 enum { MAX_RANKS = 16 };
 
@@ -468,8 +468,6 @@ int main(void)
 {
     Suite *suite = suite_create("failure");
     TCase *tests = tcase_create("failure");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, equal_ranks_agree_at_every_size);
@@ -486,8 +484,5 @@ int main(void)
     tcase_add_test(tests, the_rank_at_the_end_of_the_chain_is_named);
     tcase_add_test(tests, a_rank_that_computes_for_long_is_waited_for);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

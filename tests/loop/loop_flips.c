@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/loop/flip.h"
+#include "tests/suite.h"
 
 enum memory_way { ON_HOST, STAGED, DIRECT, MEMORY_WAYS };
 static const char *const way_words[MEMORY_WAYS] = {"host", "staged", "device"};
@@ -148,9 +149,5 @@ int main(int argc, char **argv)
     if (way == DIRECT)
         tcase_add_loop_test(all, every_single_bit_in_band_is_guarded, 0, 7);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -1,10 +1,10 @@
 /* Bundles under way over loopback: ends that cross, run ahead, are given up for a while, or never come. */
 #include "tests/loop/ranks.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/suite.h"
 
 static const struct tensor_spec large[] = {{"block", DTYPE_U8, 1, {{0, 16 << 20, -1}}}};
 
@@ -289,9 +289,5 @@ int main(void)
     tcase_add_loop_test(all, stuck_peer_ends_the_session_by_the_timeout, 0, 2);
     tcase_add_test(all, quarantine_keeps_the_work_and_refuses_more);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -1,11 +1,11 @@
 /* A whole generation with the shipped model, its ranks as threads over loopback, against the golden tokens that
  * transformers computed (tests/parity/golden/kjv.json).  Runs under the sanitizers, of threads too. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/loopback/loopback.h"
 #include "tests/loop/generating.h"
+#include "tests/suite.h"
 
 static struct golden golden;
 static struct generating job;
@@ -102,9 +102,5 @@ int main(void)
     tcase_add_loop_test(all, idle_ranks_take_part_in_every_wave_and_vote, 0, sizeof idle / sizeof *idle);
     tcase_add_test(all, prompts_that_came_damaged_are_refused_before_a_row_is_looked_up);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "tests/suite.h"
 
 #define ELEMENTS ((UINT64_C(1) << 31) + 17)
 #define NEEDED_KB (UINT64_C(8) << 20)
@@ -149,9 +150,5 @@ int main(void)
     tcase_add_test(all, more_than_two_to_the_31_elements_travel_in_pieces);
     tcase_add_test(all, more_than_the_group_may_carry_is_refused_with_size_and_limit);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -3,10 +3,10 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/suite.h"
 
 static const int members[] = {1, 0};
 static const struct tensor_spec bundle[] = {
@@ -190,9 +190,5 @@ int main(void)
     tcase_add_test(all, ids_above_the_largest_tag_are_refused_on_every_rank);
     tcase_add_loop_test(all, payloads_travel_in_pieces_of_one_byte, 0, 2);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

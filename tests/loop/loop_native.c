@@ -1,12 +1,12 @@
 /* Sums that the transport's library adds: when it is asked, what goes ahead, and what becomes of them in a failure. */
 #include "tests/loop/ranks.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "tests/loop/late_memory.h"
 #include "tests/loop/native_sums.h"
+#include "tests/suite.h"
 
 enum { SIZE = 3, COUNT = 700 };
 
@@ -328,9 +328,5 @@ int main(void)
     tcase_add_test(all, a_sum_that_does_not_end_names_who_is_not_in_it);
     tcase_add_test(all, memory_that_runs_out_is_told_in_its_own_words);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

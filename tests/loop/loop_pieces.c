@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "backends/loopback/loopback.h"
+#include "tests/suite.h"
 
 enum { MEMBERS = 3, INNER = 3, ROOMS = 512 };
 
@@ -334,16 +335,11 @@ int main(void)
 {
     Suite *suite = suite_create("pieces");
     TCase *all = tcase_create("all");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(all, 120);
     tcase_add_loop_test(all, packed_parts_arrive_in_pieces, CHECKS_OFF, CHECKS_FULL + 1);
     tcase_add_loop_test(all, packed_parts_are_written_where_the_transport_has_room, 0, 2);
     tcase_add_test(all, nothing_of_a_large_payload_arrives_before_all_agree);
     suite_add_tcase(suite, all);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "tests/loop/property.h"
+#include "tests/suite.h"
 
 enum { CASES = 100, FIRST_SEED = 1000 };
 
@@ -89,10 +90,6 @@ int main(int argc, char **argv)
     tcase_set_timeout(all, 120);
     tcase_add_loop_test(all, random_cases_equal_the_serial_reference, 0, sessions);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
     (void)printf("%d cases\n", sessions * CASES);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

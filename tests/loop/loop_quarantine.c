@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/suite.h"
 
 static const int members[] = {0, 1};
 static const struct group_spec groups[] = {GROUP(1, 2, members), GROUP(2, 2, members), GROUP(3, 2, members)};
@@ -73,14 +74,9 @@ int main(void)
 {
     Suite *suite = suite_create("quarantine");
     TCase *tests = tcase_create("quarantine");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, what_stands_still_is_quarantined_with_what_waits_behind_it);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -2,10 +2,10 @@
  * blame at the end of such a chain. */
 #include "tests/loop/work.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/suite.h"
 
 enum { ALL = 4 };
 
@@ -415,9 +415,5 @@ int main(void)
     tcase_add_test(all, compute_that_shows_progress_is_waited_for);
     tcase_add_test(all, the_rank_at_the_end_of_a_chain_of_local_work_is_named);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

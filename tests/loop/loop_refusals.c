@@ -1,11 +1,11 @@
 /* Misuse, rehearsed faults, and a random walk through everything. */
 #include "tests/loop/ranks.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "comm/fault.h"
+#include "tests/suite.h"
 
 static const int pair_members[] = {0, 1};
 static const int all_members[] = {2, 0, 3, 1};
@@ -330,9 +330,5 @@ int main(void)
     tcase_add_test(all, fault_texts_are_parsed_or_refused);
     tcase_add_test(all, random_operations_agree_with_their_definition);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -2,12 +2,12 @@
 #include "tests/loop/ranks.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "comm/fault.h"
 #include "comm/frame.h"
+#include "tests/suite.h"
 
 /* "hidden" [rows, 4] beside a description of fixed shape, and the mixed bundle. */
 static const struct extent_spec rows_extent[] = {{"rows", 0, 200}};
@@ -430,9 +430,5 @@ int main(void)
     tcase_add_test(all, epoch_below_the_last_one_is_refused);
     tcase_add_test(all, misuse_is_refused_before_anything_is_sent);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -9,6 +9,7 @@
 #include "comm/fault.h"
 #include "launcher/run_folder.h"
 #include "tests/loop/ranks.h"
+#include "tests/suite.h"
 
 enum { MAX_RANKS = 16 };
 
@@ -177,8 +178,6 @@ int main(void)
 {
     Suite *suite = suite_create("run");
     TCase *tests = tcase_create("run");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, all_ranks_take_the_id_of_rank_0);
@@ -186,8 +185,5 @@ int main(void)
     tcase_add_test(tests, lines_of_other_ranks_and_missed_faults_reach_rank_0);
     tcase_add_test(tests, rank_0_says_once_whom_a_long_wait_is_for);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

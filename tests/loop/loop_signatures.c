@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "comm/fault.h"
+#include "tests/suite.h"
 
 enum { RANKS_AT_ONCE = 180 };
 
@@ -451,9 +452,5 @@ int main(void)
     tcase_add_loop_test(all, light_checks_find_every_difference_of_messages, 0, SIZES);
     tcase_add_loop_test(all, without_checks_sizes_are_compared, 0, SIZES);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "comm/executor.h"
 #include "comm/session.h"
+#include "tests/suite.h"
 
 /* They stay to the end of the process, where the work was not over in time. */
 static struct loopback_world *world;
@@ -91,15 +92,10 @@ int main(void)
 {
     Suite *suite = suite_create("unclean");
     TCase *tests = tcase_create("unclean");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, work_that_runs_on_finds_its_session);
     tcase_add_test(tests, work_that_ends_in_time_is_waited_for);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "backends/mpi/mpi_mailbox.h"
 #include "backends/mpi/mpi_message.h"
+#include "tests/suite.h"
 
 enum { MOST = 64, TAG = 5, OTHER_TAG = 6, ENOUGH = 10000 };
 
@@ -344,7 +345,6 @@ int main(int argc, char **argv)
 {
     Suite *suite = suite_create("mpi mailbox");
     TCase *tests = tcase_create("mpi mailbox");
-    SRunner *runner = srunner_create(suite);
     int failed = 1;
 
     if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
@@ -364,15 +364,11 @@ int main(int argc, char **argv)
     tcase_add_test(tests, a_long_message_is_read_behind_its_writer);
     tcase_add_test(tests, messages_that_are_never_given_back_are_freed_with_their_pool);
     suite_add_tcase(suite, tests);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    if (mailbox_reaches(mailbox, right) && mailbox_hears(mailbox, left)) {
-        srunner_run_all(runner, CK_NORMAL);
-        failed = srunner_ntests_failed(runner);
-    } else {
+    if (mailbox_reaches(mailbox, right) && mailbox_hears(mailbox, left))
+        failed = suite_run_here(suite);
+    else
         (void)fprintf(stderr, "rank %d: no mailbox between neighbours of one host\n", rank);
-    }
-    srunner_free(runner);
     mailbox_close(mailbox);
     (void)MPI_Finalize();
-    return failed ? 1 : 0;
+    return failed;
 }

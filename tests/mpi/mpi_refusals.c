@@ -13,6 +13,7 @@
 #include "comm/group.h"
 #include "comm/plugin.h"
 #include "tests/loop/flip.h"
+#include "tests/suite.h"
 
 static const struct transport_ops *mpi;
 static int rank;
@@ -187,7 +188,6 @@ int main(int argc, char **argv)
 {
     Suite *suite = suite_create("mpi refusals");
     TCase *tests = tcase_create("mpi refusals");
-    SRunner *runner = srunner_create(suite);
     struct error err = {0};
     int level = 0;
     int failed;
@@ -215,11 +215,8 @@ int main(int argc, char **argv)
     if (size == 2)
         tcase_add_test(tests, random_single_bits_of_headers_are_refused);
     suite_add_tcase(suite, tests);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    failed = suite_run_here(suite);
     (void)MPI_Barrier(MPI_COMM_WORLD);
     (void)MPI_Finalize();
-    return failed ? 1 : 0;
+    return failed;
 }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "comm/plugin.h"
+#include "tests/suite.h"
 
 enum status world_open(struct world *world, struct error *err)
 {
@@ -48,19 +49,15 @@ enum status world_build(struct world *world, const struct route_spec *routes, si
 
 int world_run(struct world *world, Suite *suite, enum status st, struct error *err)
 {
-    SRunner *runner = srunner_create(suite);
     int failed = 0;
 
     if (st == STATUS_OK) {
-        srunner_set_fork_status(runner, CK_NOFORK);
-        srunner_run_all(runner, CK_NORMAL);
-        failed = srunner_ntests_failed(runner);
+        failed = suite_run_here(suite);
         if (world->session)
             st = session_close(world->session, true, err);
         else
             st = world->ops->close(world->transport, true, err);
     }
-    srunner_free(runner);
     if (st != STATUS_OK)
         (void)fprintf(stderr, "%s\n", err->text);
     return failed || st != STATUS_OK ? 1 : 0;

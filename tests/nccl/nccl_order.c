@@ -5,10 +5,10 @@
  * The tests are in an order: connections are made once in a process. */
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "tests/nccl/transfer.h"
+#include "tests/suite.h"
 
 enum { RANKS = 6, BYTES = 20000, MAX_TRANSFERS = 40 };
 
@@ -201,7 +201,6 @@ int main(void)
 {
     Suite *suite = suite_create("nccl order");
     TCase *tests = tcase_create("nccl order");
-    SRunner *runner = srunner_create(suite);
     struct error err = {0};
     int failed;
 
@@ -213,13 +212,10 @@ int main(void)
     tcase_add_test(tests, first_transfers_that_come_together_are_not_connected_together);
     tcase_add_test(tests, what_does_not_run_side_by_side_is_not_started_together);
     suite_add_tcase(suite, tests);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    failed = suite_run_here(suite);
     if (device_world_close(&world, !left, &err) != STATUS_OK) {
         (void)fprintf(stderr, "%s\n", err.text);
         return 1;
     }
-    return failed ? 1 : 0;
+    return failed;
 }

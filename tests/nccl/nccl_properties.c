@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "tests/loop/property.h"
 #include "tests/nccl/device_world.h"
+#include "tests/suite.h"
 
 static struct device_world device;
 static struct session *session;
@@ -47,7 +48,6 @@ int main(int argc, char **argv)
 {
     Suite *suite = suite_create("nccl properties");
     TCase *tests = tcase_create("nccl properties");
-    SRunner *runner = srunner_create(suite);
     struct error err = {0};
     int failed;
 
@@ -61,14 +61,11 @@ int main(int argc, char **argv)
     tcase_set_timeout(tests, 100);
     tcase_add_test(tests, random_cases_equal_the_serial_reference);
     suite_add_tcase(suite, tests);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    failed = suite_run_here(suite);
     if (session_close(session, true, &err)) {
         (void)fprintf(stderr, "%s\n", err.text);
         return 1;
     }
     device_world_end(&device);
-    return failed ? 1 : 0;
+    return failed;
 }

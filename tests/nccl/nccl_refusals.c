@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "comm/plugin.h"
 #include "tests/loop/flip.h"
+#include "tests/suite.h"
 
 static const struct plugin *mpi;
 static const struct plugin *cuda;
@@ -178,7 +179,6 @@ int main(int argc, char **argv)
 {
     Suite *suite = suite_create("nccl refusals");
     TCase *tests = tcase_create("nccl refusals");
-    SRunner *runner = srunner_create(suite);
     struct error err = {0};
     int failed;
 
@@ -198,11 +198,8 @@ int main(int argc, char **argv)
     tcase_add_test(tests, every_single_bit_of_a_header_in_band_is_refused);
     tcase_add_test(tests, random_single_bits_of_other_headers_are_refused);
     suite_add_tcase(suite, tests);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    failed = suite_run_here(suite);
     (void)MPI_Barrier(MPI_COMM_WORLD);
     (void)MPI_Finalize();
-    return failed ? 1 : 0;
+    return failed;
 }

@@ -10,6 +10,7 @@
 #include "comm/route.h"
 #include "comm/session.h"
 #include "tests/nccl/device_world.h"
+#include "tests/suite.h"
 
 enum {
     MAX_RANKS = 4,
@@ -345,7 +346,6 @@ int main(int argc, char **argv)
 {
     Suite *suite = suite_create("nccl session");
     TCase *tests = tcase_create("nccl session");
-    SRunner *runner = srunner_create(suite);
     struct error err = {0};
     int failed;
 
@@ -359,14 +359,11 @@ int main(int argc, char **argv)
     tcase_add_test(tests, bundles_cross_between_all_ranks_at_once);
     tcase_add_test(tests, native_sums_of_overlapping_groups_end_in_whatever_order);
     suite_add_tcase(suite, tests);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    failed = suite_run_here(suite);
     if (session_close(session, true, &err)) {
         (void)fprintf(stderr, "%s\n", err.text);
         return 1;
     }
     device_world_end(&world);
-    return failed ? 1 : 0;
+    return failed;
 }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "tests/nccl/nccl_native_calls.h"
 #include "tests/nccl/transfer.h"
+#include "tests/suite.h"
 
 enum { MAX_TRANSFERS = 400, ODD_BYTES = 424 /* of an announcement: the one size that needs a word */ };
 
@@ -283,7 +284,6 @@ int main(int argc, char **argv)
 {
     Suite *suite = suite_create("nccl transport");
     TCase *tests = tcase_create("nccl transport");
-    SRunner *runner = srunner_create(suite);
     struct error err = {0};
     int failed;
 
@@ -302,13 +302,10 @@ int main(int argc, char **argv)
     tcase_add_test(tests, a_refused_message_leaves_the_next_one_alone);
     native_calls_add(tests, &world);
     suite_add_tcase(suite, tests);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    failed = suite_run_here(suite);
     if (device_world_close(&world, true, &err) != STATUS_OK) {
         (void)fprintf(stderr, "%s\n", err.text);
         return 1;
     }
-    return failed ? 1 : 0;
+    return failed;
 }

@@ -5,22 +5,18 @@
 #include <check.h>
 #include <stddef.h>
 
+#include "tests/suite.h"
+
 static inline int suite_main(const char *name, const TTest *const *tests, size_t count)
 {
     Suite *suite = suite_create(name);
     TCase *only = tcase_create(name);
-    SRunner *runner;
-    int failed;
 
     tcase_set_timeout(only, 60);
     for (size_t i = 0; i < count; i++)
         tcase_add_test(only, tests[i]);
     suite_add_tcase(suite, only);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suite);
 }
 
 #endif

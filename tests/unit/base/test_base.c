@@ -3,7 +3,6 @@
 #include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include "base/tensor.h"
 #include "base/text.h"
 #include "tests/each.h"
+#include "tests/suite.h"
 
 START_TEST(size_arithmetic_refuses_overflow_and_keeps_the_result)
 {
@@ -276,9 +276,5 @@ int main(void)
     tcase_add_test(all, mistakes_of_ours_and_of_callers_are_sentences);
     tcase_add_test(all, text_grows);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

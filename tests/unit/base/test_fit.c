@@ -1,7 +1,7 @@
 /* Would it fit: the borders, and what is not known. */
 #include <check.h>
-#include <stdlib.h>
 #include "base/fit.h"
+#include "tests/suite.h"
 
 START_TEST(eighty_five_of_a_hundred_is_comfortable_and_one_more_is_tight)
 {
@@ -54,17 +54,11 @@ int main(void)
 {
     Suite *suite = suite_create("fit");
     TCase *all = tcase_create("all");
-    SRunner *runner;
-    int failed;
 
     tcase_add_test(all, eighty_five_of_a_hundred_is_comfortable_and_one_more_is_tight);
     tcase_add_test(all, what_nobody_says_is_unknown_and_not_zero);
     tcase_add_test(all, odd_numbers_do_not_wrap);
     tcase_add_test(all, this_machine_has_memory);
     suite_add_tcase(suite, all);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

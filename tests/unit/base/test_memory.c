@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/tensor.h"
+#include "tests/suite.h"
 
 START_TEST(host_memory_has_done_what_it_was_asked_when_a_call_returns)
 {
@@ -185,9 +186,5 @@ int main(void)
     tcase_add_test(all, a_tensor_lies_in_its_memory_and_is_given_back_there_once);
     tcase_add_test(all, waiting_for_a_queue_ends_when_it_is_reached_or_late_or_lost);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -4,6 +4,7 @@
 
 #include "base/runs.h"
 #include "base/stream.h"
+#include "tests/suite.h"
 
 enum { MOST = 700, ROWS = 5, GAP = 3, ROOM = ROWS * (MOST + GAP) + 16 };
 
@@ -81,15 +82,10 @@ int main(void)
 {
     Suite *suite = suite_create("runs");
     TCase *all = tcase_create("all");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_test(all, runs_of_every_length_are_copied_and_nothing_else);
     tcase_add_test(all, streams_of_every_length_are_copied_and_nothing_else);
     tcase_add_test(all, streamed_runs_of_every_length_lie_side_by_side);
     suite_add_tcase(suite, all);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

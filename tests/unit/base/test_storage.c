@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/storage.h"
+#include "tests/suite.h"
 
 enum { BYTES = 4096 };
 
@@ -222,8 +223,6 @@ int main(void)
 {
     Suite *suite = suite_create("storage");
     TCase *all = tcase_create("all");
-    SRunner *runner;
-    int failed;
 
     tcase_add_test(all, a_borrowed_tensor_is_the_same_bytes_and_keeps_them);
     tcase_add_test(all, a_copy_is_owned_and_independent);
@@ -231,9 +230,5 @@ int main(void)
     tcase_add_test(all, shared_storage_is_seen_by_a_forked_process);
     tcase_add_test(all, what_cannot_be_is_refused_in_words);
     suite_add_tcase(suite, all);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

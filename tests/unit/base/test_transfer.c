@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/transfer.h"
+#include "tests/suite.h"
 
 enum { BLOCKS = 8, COPIES = 8 };
 
@@ -461,8 +462,6 @@ int main(void)
 {
     Suite *suite = suite_create("transfer");
     TCase *all = tcase_create("all");
-    SRunner *runner;
-    int failed;
 
     tcase_add_test(all, an_endpoint_is_one_memory_and_not_its_class);
     tcase_add_test(all, a_way_is_found_exactly_or_not_at_all);
@@ -472,9 +471,5 @@ int main(void)
     tcase_add_test(all, a_device_that_fails_says_so_and_gives_nothing);
     tcase_add_test(all, a_provider_that_breaks_its_word_is_named_and_gives_nothing);
     suite_add_tcase(suite, all);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -1,6 +1,5 @@
 /* A Hugging Face folder: which files are read, and what config.json and generation_config.json mean. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +7,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_config.h"
 #include "files.h"
+#include "tests/suite.h"
 
 /* One F32 tensor of one element. */
 static void write_one_tensor(const char *file, const char *name, const char *data)
@@ -372,8 +372,6 @@ int main(void)
 {
     Suite *suite = suite_create("folder");
     TCase *tcase = tcase_create("folder");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(tcase, scratch_setup, scratch_teardown);
     tcase_set_timeout(tcase, 60);
@@ -393,8 +391,5 @@ int main(void)
     tcase_add_test(tcase, what_is_not_built_is_refused_by_name);
     tcase_add_test(tcase, wrong_numbers_name_file_key_and_range);
     suite_add_tcase(suite, tcase);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

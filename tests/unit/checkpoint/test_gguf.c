@@ -1,7 +1,6 @@
 /* GGUF: the reference file of the Python package, and files that lie. */
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include "checkpoint/gguf.h"
 #include "checkpoint/model_config.h"
 #include "files.h"
+#include "tests/suite.h"
 
 enum { F32 = 0, Q4_0 = 2, Q8_0 = 8 };
 
@@ -517,8 +517,6 @@ int main(void)
 {
     Suite *suite = suite_create("gguf");
     TCase *tcase = tcase_create("file");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(tcase, scratch_setup, scratch_teardown);
     tcase_set_timeout(tcase, 60);
@@ -538,8 +536,5 @@ int main(void)
     tcase_add_test(tcase, the_tensors_tell_what_the_keys_do_not);
     tcase_add_test(tcase, what_is_not_built_is_refused_by_name);
     suite_add_tcase(suite, tcase);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -1,7 +1,6 @@
 /* One safetensors file: every way in which header and data can contradict each other, and the element types. */
 #include <check.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 #include "files.h"
+#include "tests/suite.h"
 
 #define NO_LENGTH UINT64_MAX
 
@@ -256,8 +256,6 @@ int main(void)
 {
     Suite *suite = suite_create("safetensors");
     TCase *tcase = tcase_create("file");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(tcase, scratch_setup, scratch_teardown);
     tcase_set_timeout(tcase, 60);
@@ -272,8 +270,5 @@ int main(void)
     tcase_add_test(tcase, offsets_past_four_gib_are_right);
     tcase_add_test(tcase, names_with_control_characters_are_refused);
     suite_add_tcase(suite, tcase);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

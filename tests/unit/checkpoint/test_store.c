@@ -2,7 +2,6 @@
 #include <check.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "checkpoint/mappings.h"
 #include "checkpoint/store.h"
 #include "files.h"
+#include "tests/suite.h"
 
 enum { ROWS = 64, ROW_BYTES = 4096 };
 
@@ -320,8 +320,6 @@ int main(void)
 {
     Suite *suite = suite_create("store");
     TCase *tcase = tcase_create("store");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(tcase, scratch_setup, scratch_teardown);
     tcase_set_timeout(tcase, 60);
@@ -336,8 +334,5 @@ int main(void)
     tcase_add_test(tcase, a_mapping_lives_as_long_as_what_was_borrowed_from_it);
     tcase_add_test(tcase, the_longest_unused_file_gives_way);
     suite_add_tcase(suite, tcase);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "checkpoint/weight_type.h"
 #include "files.h"
+#include "tests/suite.h"
 
 static size_t read_exact(FILE *file, void *memory, size_t bytes)
 {
@@ -74,15 +75,10 @@ int main(void)
 {
     Suite *suite = suite_create("weight_type");
     TCase *tcase = tcase_create("decode");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_test(tcase, every_packed_type_decodes_to_the_reference_bits);
     tcase_add_test(tcase, sizes_are_those_of_the_format);
     tcase_set_timeout(tcase, 60);
     suite_add_tcase(suite, tcase);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suite);
 }

@@ -6,6 +6,7 @@
 
 #include "comm/device_choice.h"
 #include "comm/device_meeting.h"
+#include "tests/suite.h"
 
 enum { MOST_RANKS = 8 };
 
@@ -437,8 +438,6 @@ int main(void)
 {
     Suite *suite = suite_create("device_choice");
     TCase *tests = tcase_create("device_choice");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_loop_test(tests, each_rank_takes_a_free_device_near_to_it, 0, COUNT(choices));
     tcase_add_test(tests, a_device_that_the_user_names_is_taken_first);
@@ -453,8 +452,5 @@ int main(void)
     tcase_add_test(tests, a_rank_without_devices_says_why);
     tcase_add_loop_test(tests, who_sees_no_device_hears_what_may_be_behind_it, 0, COUNT(hints));
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

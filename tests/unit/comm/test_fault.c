@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "comm/fault.h"
+#include "tests/suite.h"
 
 static struct fault fault;
 static struct error err;
@@ -109,15 +110,10 @@ int main(void)
 {
     Suite *suite = suite_create("fault");
     TCase *tests = tcase_create("fault");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_test(tests, every_kind_is_read);
     tcase_add_test(tests, what_is_no_fault_is_refused_with_the_part);
     tcase_add_test(tests, one_that_never_happened_is_told);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

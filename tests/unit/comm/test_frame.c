@@ -6,6 +6,7 @@
 #include "comm/frame.h"
 #include "comm/layout.h"
 #include "comm/reduce.h"
+#include "tests/suite.h"
 
 /* Written by hand from docs/frame.md; the checksum is XXH3-64 of these bytes with its own place zero, computed with
  * the xxhash package for Python. */
@@ -347,9 +348,5 @@ int main(void)
     tcase_add_test(all, sum_follows_the_balanced_tree);
     tcase_add_test(all, half_types_are_summed_in_single_and_rounded_once);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -1,11 +1,11 @@
 /* B23: counts, displacements and byte sizes past 2^31 and 2^32, and where 64 bits end. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "comm/layout.h"
 #include "comm/reduce.h"
+#include "tests/suite.h"
 
 #define TWO_31 (UINT64_C(1) << 31)
 #define TWO_33 (UINT64_C(1) << 33)
@@ -159,9 +159,5 @@ int main(void)
     tcase_add_test(all, slabs_of_any_size_are_measured_or_refused);
     tcase_add_test(all, parts_far_behind_are_copied_where_they_lie);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

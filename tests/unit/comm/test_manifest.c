@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "comm/manifest.h"
+#include "tests/suite.h"
 
 enum { MAX_RANKS = 8 };
 
@@ -281,8 +282,6 @@ int main(void)
 {
     Suite *suite = suite_create("manifest");
     TCase *tests = tcase_create("manifest");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_test(tests, equal_manifests_are_agreed);
     tcase_add_test(tests, a_difference_names_key_values_and_ranks);
@@ -296,8 +295,5 @@ int main(void)
     tcase_add_test(tests, two_protocols_are_named_with_versions_and_ranks);
     tcase_add_test(tests, damaged_bytes_are_survived);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

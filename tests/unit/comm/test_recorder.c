@@ -11,6 +11,7 @@
 
 #include "comm/cause.h"
 #include "comm/recorder.h"
+#include "tests/suite.h"
 
 static char folder[] = "/tmp/ferry-recorder-XXXXXX";
 static struct recorder_view view;
@@ -409,8 +410,6 @@ int main(void)
 {
     Suite *suite = suite_create("recorder");
     TCase *tests = tcase_create("recorder");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(tests, make_folder, remove_folder);
     tcase_add_test(tests, what_a_killed_process_did_last_can_be_read);
@@ -429,8 +428,5 @@ int main(void)
     tcase_add_test(tests, a_full_cause_stays_as_it_is);
     tcase_add_test(tests, what_was_found_explains_more_than_what_was_missed);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

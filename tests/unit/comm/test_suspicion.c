@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "comm/suspicion.h"
+#include "tests/suite.h"
 
 #define S NS_PER_S
 #define MS NS_PER_MS
@@ -254,8 +255,6 @@ int main(void)
 {
     Suite *suite = suite_create("suspicion");
     TCase *tests = tcase_create("suspicion");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_test(tests, nobody_is_asked_before_a_quarter_of_the_timeout);
     tcase_add_test(tests, a_silent_rank_is_blamed_after_the_timeout_and_not_before);
@@ -270,8 +269,5 @@ int main(void)
     tcase_add_test(tests, a_person_is_told_before_anybody_is_blamed);
     tcase_add_test(tests, a_cycle_and_a_wait_for_nobody_are_told);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -10,6 +10,7 @@
 #include "runtime/functions.h"
 #include "tests/unit/cpu/paths.h"
 #include "tests/unit/cpu/reference.h"
+#include "tests/suite.h"
 
 enum { MAX_HEADS = 66, CONTEXT = 320, REQUESTS = 2, MAX_THREADS = 3, MAX_RUNS = 24 };
 
@@ -344,9 +345,5 @@ int main(void)
     tcase_add_test(all, a_caller_that_flushes_subnormals_changes_no_bit);
     suite_add_tcase(suite, all);
     paths_say();
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

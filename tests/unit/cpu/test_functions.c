@@ -1,12 +1,12 @@
 /* The functions of the definition against the C library, whose own errors are below one unit in the last place. */
 #include <check.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/functions.h"
 #include "tests/each.h"
 #include "tests/unit/cpu/reference.h"
+#include "tests/suite.h"
 
 enum { SAMPLES = 200000 };
 static const double tolerance = 1e-13;
@@ -101,9 +101,5 @@ int main(void)
     tcase_add_test(all, sin_and_cos_agree_up_to_two_to_the_thirtieth);
     tcase_add_test(all, exp_is_within_an_ulp_and_defined_everywhere);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -9,6 +9,7 @@
 #include "tests/each.h"
 #include "tests/unit/cpu/paths.h"
 #include "tests/unit/cpu/reference.h"
+#include "tests/suite.h"
 
 enum { MAX_TOKENS = 100, Y_GAP = 3 };
 static const size_t token_counts[] = {1, 2, 3, 4, 5, 7, 8, 16, 33, 100};
@@ -330,9 +331,5 @@ int main(void)
     tcase_add_test(all, open_refuses_an_unknown_path_and_a_bad_number_of_threads);
     suite_add_tcase(suite, all);
     paths_say();
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

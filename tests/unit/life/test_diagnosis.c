@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "launcher/casefile.h"
 #include "launcher/diagnosis.h"
+#include "tests/suite.h"
 
 enum { MAX = 64 };
 
@@ -225,8 +226,6 @@ int main(void)
 {
     Suite *suite = suite_create("diagnosis");
     TCase *tests = tcase_create("diagnosis");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_test(tests, a_chain_ends_at_the_rank_that_does_not_wait);
     tcase_add_test(tests, what_a_silent_or_dead_rank_waited_for_makes_no_cycle);
@@ -239,8 +238,5 @@ int main(void)
     tcase_add_test(tests, verdicts_follow_the_lives);
     tcase_add_test(tests, silence_is_told_from_an_end_of_all);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -17,6 +17,7 @@
 #include "launcher/gone.h"
 #include "launcher/keeper_private.h"
 #include "launcher/watchdog.h"
+#include "tests/suite.h"
 
 /* A keeper under test, a child of this process. */
 struct kept {
@@ -473,8 +474,6 @@ int main(void)
 {
     Suite *suite = suite_create("guard");
     TCase *tests = tcase_create("guard");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 30);
     tcase_add_test(tests, a_stopped_keeper_sees_the_end_of_its_worker);
@@ -488,8 +487,5 @@ int main(void)
     tcase_add_test(tests, of_several_the_one_that_fell_silent_first_is_named);
     tcase_add_loop_test(tests, no_keeper_leaves_before_a_live_rank_of_its_host_is_marked, 0, 2);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

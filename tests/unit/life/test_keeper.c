@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "comm/cause.h"
 #include "launcher/keeper.h"
+#include "tests/suite.h"
 
 static int exit_with(void *context, struct keeper *keeper)
 {
@@ -382,8 +383,6 @@ int main(void)
 {
     Suite *suite = suite_create("keeper");
     TCase *tests = tcase_create("keeper");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 30);
     tcase_add_test(tests, codes_pass_through_and_those_above_125_become_1);
@@ -398,8 +397,5 @@ int main(void)
     tcase_add_test(tests, a_stop_signal_of_anybody_else_is_a_cause);
     tcase_add_test(tests, the_worker_is_first_in_line_when_memory_runs_out);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "comm/plugin.h"
+#include "tests/suite.h"
 
 START_TEST(a_plugin_that_cannot_be_opened_is_told_with_what_to_do)
 {
@@ -37,14 +38,9 @@ int main(void)
 {
     Suite *suite = suite_create("plugin");
     TCase *tests = tcase_create("plugin");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 30);
     tcase_add_test(tests, a_plugin_that_cannot_be_opened_is_told_with_what_to_do);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -20,6 +20,7 @@
 #include "launcher/interfaces.h"
 #include "launcher/roll_call.h"
 #include "launcher/run_folder.h"
+#include "tests/suite.h"
 
 static char folder[] = "/tmp/ferry-run-XXXXXX";
 
@@ -337,8 +338,6 @@ int main(void)
 {
     Suite *suite = suite_create("run");
     TCase *tests = tcase_create("run");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(tests, make_folder, remove_folder);
     tcase_add_test(tests, who_has_not_come_is_named_by_the_lowest_that_has);
@@ -351,8 +350,5 @@ int main(void)
     tcase_add_test(tests, ids_that_name_no_folder_are_refused);
     tcase_add_test(tests, an_interface_is_looked_for_by_its_name);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "launcher/starter.h"
+#include "tests/suite.h"
 
 static int count_cores(pid_t pid, size_t bytes, cpu_set_t *set)
 {
@@ -101,16 +102,11 @@ int main(void)
 {
     Suite *suite = suite_create("starter");
     TCase *tests = tcase_create("starter");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 30);
     tcase_add_test(tests, cores_are_counted_beyond_1024);
     tcase_add_test(tests, starters_are_known_by_their_variables);
     tcase_add_test(tests, singletons_and_wrong_sizes_are_told);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

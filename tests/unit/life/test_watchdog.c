@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "launcher/watchdog.h"
+#include "tests/suite.h"
 
 static int overstay(void)
 {
@@ -101,15 +102,10 @@ int main(void)
 {
     Suite *suite = suite_create("watchdog");
     TCase *tests = tcase_create("watchdog");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 30);
     tcase_add_test(tests, the_watchdog_lets_another_speak);
     tcase_add_test(tests, the_watchdog_ends_a_phase_that_overstays);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "backends/nccl/nccl_queue.h"
+#include "tests/suite.h"
 
 enum { RANKS = 6, MAX_OPERATIONS = 48, MAX_LETTERS = 4096, MAX_GROUPS = 64, QUIET = 4000 };
 
@@ -427,8 +428,6 @@ int main(void)
 {
     Suite *suite = suite_create("nccl queue");
     TCase *tests = tcase_create("nccl queue");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_set_timeout(tests, 50);
     tcase_add_test(tests, every_random_schedule_ends_in_the_order_of_tickets);
@@ -437,8 +436,5 @@ int main(void)
     tcase_add_test(tests, a_group_holds_no_more_than_runs_side_by_side);
     tcase_add_test(tests, tickets_that_cannot_be_are_refused);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -4,6 +4,7 @@
 
 #include "backends/nccl/nccl_rendezvous.h"
 #include "base/bytes.h"
+#include "tests/suite.h"
 
 static uint64_t next(uint64_t *state)
 {
@@ -204,8 +205,6 @@ int main(void)
 {
     Suite *suite = suite_create("nccl rendezvous");
     TCase *tests = tcase_create("nccl rendezvous");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_test(tests, an_announcement_is_read_as_it_was_written);
     tcase_add_test(tests, a_note_is_read_as_it_was_written);
@@ -214,8 +213,5 @@ int main(void)
     tcase_add_test(tests, fields_out_of_range_are_refused_under_a_right_checksum);
     tcase_add_test(tests, any_bytes_are_refused_or_hold_what_they_say);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

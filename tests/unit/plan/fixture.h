@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "runtime/plan.h"
 #include "topology/topology.h"
+#include "tests/suite.h"
 
 struct fixture {
     struct topology *topology;
@@ -104,17 +105,12 @@ static inline void remove_config(const char *path)
         const TTest *const list[] = {__VA_ARGS__};                                                                     \
         Suite *suite = suite_create(name);                                                                             \
         TCase *tests = tcase_create(name);                                                                             \
-        SRunner *runner = srunner_create(suite);                                                                       \
-        int failed;                                                                                                    \
                                                                                                                        \
         tcase_set_timeout(tests, 60);                                                                                  \
         for (size_t i = 0; i < sizeof list / sizeof *list; i++)                                                        \
             tcase_add_test(tests, list[i]);                                                                            \
         suite_add_tcase(suite, tests);                                                                                 \
-        srunner_run_all(runner, CK_NORMAL);                                                                            \
-        failed = srunner_ntests_failed(runner);                                                                        \
-        srunner_free(runner);                                                                                          \
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;                                                                   \
+        return suite_run(suite);                                                                                       \
     }
 
 #endif

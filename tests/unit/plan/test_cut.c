@@ -1,9 +1,9 @@
 /* The rule for cuts, with the numbers of the definition. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/cut.h"
+#include "tests/suite.h"
 
 static void assert_parts(uint64_t total, uint64_t unit, uint32_t pieces, uint32_t parts, const uint64_t *expected)
 {
@@ -68,17 +68,11 @@ int main(void)
 {
     Suite *suite = suite_create("cut");
     TCase *tests = tcase_create("cut");
-    SRunner *runner;
-    int failed;
 
     tcase_add_test(tests, units_are_dealt_balanced_and_the_first_get_one_more);
     tcase_add_test(tests, pieces_stay_whole_when_fewer_ranks_share_them);
     tcase_add_test(tests, a_last_unit_may_be_short);
     tcase_add_test(tests, more_pieces_than_units_are_refused_with_the_possible_numbers);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -1,8 +1,8 @@
 /* The parameter tables: which rows apply, their names and shapes. */
 #include <check.h>
-#include <stdlib.h>
 
 #include "runtime/family.h"
+#include "tests/suite.h"
 
 static bool applies(const struct model_config *config, enum parameter parameter)
 {
@@ -88,16 +88,10 @@ int main(void)
 {
     Suite *suite = suite_create("family");
     TCase *tests = tcase_create("family");
-    SRunner *runner;
-    int failed;
 
     tcase_add_test(tests, each_fact_switches_its_own_rows_and_no_others);
     tcase_add_test(tests, names_follow_the_format_and_carry_the_layer);
     tcase_add_test(tests, the_table_sums_to_the_published_number_of_parameters);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -1,9 +1,9 @@
 /* The mesh: ranks and coordinates, lines, limits. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/mesh.h"
+#include "tests/suite.h"
 
 /* tensor 2, pipeline 3, expert 2, data 2. */
 static struct mesh example(void)
@@ -95,8 +95,6 @@ int main(void)
 {
     Suite *suite = suite_create("mesh");
     TCase *tests = tcase_create("mesh");
-    SRunner *runner;
-    int failed;
 
     tcase_add_test(tests, rank_22_of_the_example_stands_where_the_specification_says);
     tcase_add_test(tests, every_rank_survives_the_way_to_coordinates_and_back);
@@ -104,9 +102,5 @@ int main(void)
     tcase_add_test(tests, lines_are_numbered_by_their_lowest_rank_and_hold_every_rank_once);
     tcase_add_test(tests, sizes_below_one_and_worlds_beyond_the_limit_are_refused);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "runtime/deadlines.h"
 #include "runtime/prompts.h"
+#include "tests/suite.h"
 
 enum { PROMPTS = 5, NEVER_MS = 1000 * 1000 };
 
@@ -131,16 +132,11 @@ int main(void)
 {
     Suite *suite = suite_create("deadlines");
     TCase *tests = tcase_create("deadlines");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_test(tests, of_all_votes_the_keepers_clock_remains);
     tcase_add_test(tests, what_is_due_follows_from_the_verdict_alone);
     tcase_add_test(tests, ends_are_told_once_and_behind_the_tokens);
     tcase_add_test(tests, without_deadlines_everything_is_handed_on);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -4,10 +4,10 @@
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "include/ferry.h"
+#include "tests/suite.h"
 
 enum { MOST = 128 };
 
@@ -196,14 +196,9 @@ int main(void)
 {
     Suite *suite = suite_create("nulls");
     TCase *tests = tcase_create("nulls");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_test(tests, every_function_bears_null);
     tcase_add_test(tests, an_argument_that_breaks_a_contract_is_usage);
     suite_add_tcase(suite, tests);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -1,12 +1,12 @@
 /* The tree of pieces on one rank, against the recursion of the definition written out here.  (Several ranks: tests/cli
  * compares digests over meshes.) */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/cpu.h"
 #include "runtime/compute.h"
 #include "runtime/piece_sum.h"
+#include "tests/suite.h"
 
 static float reference(const float *values, int lo, int hi)
 {
@@ -32,7 +32,8 @@ START_TEST(pieces_are_added_by_the_balanced_tree)
         ck_assert_int_eq(piece_sum_create(pieces, 1, 0, NULL, NULL, ROWS, COLS, &sum, &err), STATUS_OK);
         for (uint32_t p = 0; p < pieces; p++)
             for (int i = 0; i < ROWS * COLS; i++)
-                piece_sum_partial(sum, p, ROWS)[i] = (float)((p * 7919 + (uint32_t)i * 104729) % 1000) * 1.37e-3f - 0.5f;
+                piece_sum_partial(sum, p, ROWS)[i] =
+                    (float)((p * 7919 + (uint32_t)i * 104729) % 1000) * 1.37e-3f - 0.5f;
         float expected[ROWS * COLS];
 
         for (int i = 0; i < ROWS * COLS; i++) {
@@ -55,9 +56,5 @@ int main(void)
 
     tcase_add_test(all, pieces_are_added_by_the_balanced_tree);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/sampler.h"
+#include "tests/suite.h"
 
 /* Random123's kat_vectors, philox4x32 with 10 rounds. */
 START_TEST(philox_gives_the_published_answers)
@@ -165,9 +166,5 @@ int main(void)
     tcase_add_test(all, logits_that_are_no_numbers_are_refused);
     tcase_add_test(all, best_equals_the_front_of_a_full_sort);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -1,9 +1,9 @@
 /* The first stage's scheduler, driven by a pretended pipeline that gives every request tokens of its own. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/schedule.h"
+#include "tests/suite.h"
 
 enum { SLOTS = 2, WAVES = 2, CONTEXT = 32, MAX_REQUESTS = 16, MAX_ROWS = 8, VOCAB = 3000 };
 
@@ -291,9 +291,5 @@ int main(void)
     tcase_add_test(all, a_cancelled_request_ends_when_its_token_has_come);
     tcase_add_test(all, a_restored_schedule_repeats_its_step_without_the_failed_request);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

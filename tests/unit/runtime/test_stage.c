@@ -11,6 +11,7 @@
 #include "runtime/stage.h"
 #include "runtime/weights.h"
 #include "topology/topology.h"
+#include "tests/suite.h"
 
 static struct topology *topology;
 static struct checkpoint *checkpoint;
@@ -117,9 +118,5 @@ int main(void)
     tcase_add_test(all, rows_that_do_not_follow_the_cache_are_refused);
     tcase_add_test(all, what_was_taken_back_shows_in_no_bit);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -1,9 +1,9 @@
 /* A wave's description: what is written is read back, and whatever the plan does not allow is refused. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/wave.h"
+#include "tests/suite.h"
 
 static const struct wave_limits limits = {.slots = 4, .used = 3, .rows = 10, .requests = 5, .context = 32};
 
@@ -42,10 +42,10 @@ START_TEST(values_outside_the_plan_are_refused_by_name)
         uint32_t fields[WAVE_FIELDS];
         const char *text;
     } bad[] = {
-        {0, {5, 0, 1, 0}, "request 5"},   {1, {0, 32, 1, 0}, "position 32"},
-        {1, {0, 30, 3, 0}, "3 rows"},     {2, {0, 0, 11, 0}, "11 rows"},
-        {0, {0, 0, 1, 4}, "flags 4"},     {0, {1, 0, 0, 0}, "idle"},
-        {3, {0, 0, 1, 0}, "in use"},      {0, {0, 0xffffffffu, 0xffffffffu, 0}, "rows"},
+        {0, {5, 0, 1, 0}, "request 5"}, {1, {0, 32, 1, 0}, "position 32"},
+        {1, {0, 30, 3, 0}, "3 rows"},   {2, {0, 0, 11, 0}, "11 rows"},
+        {0, {0, 0, 1, 4}, "flags 4"},   {0, {1, 0, 0, 0}, "idle"},
+        {3, {0, 0, 1, 0}, "in use"},    {0, {0, 0xffffffffu, 0xffffffffu, 0}, "rows"},
     };
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -84,9 +84,5 @@ int main(void)
     tcase_add_test(all, values_outside_the_plan_are_refused_by_name);
     tcase_add_test(all, rows_of_all_slots_together_are_limited);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run(suite);
 }

@@ -1,10 +1,10 @@
 /* Chat templates.  template-cases.json: what transformers made of the same templates (make-cases.py). */
 #include <check.h>
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/chat_template.h"
+#include "tests/suite.h"
 
 #define FOLDER SOURCE_ROOT "/tests/unit/tokenizer/"
 
@@ -136,17 +136,11 @@ int main(void)
 {
     Suite *suite = suite_create("chat-template");
     TCase *group = tcase_create("chat-template");
-    SRunner *runner;
-    int failed;
 
     tcase_set_timeout(group, 60);
     tcase_add_test(group, templates_render_as_in_transformers);
     tcase_add_test(group, a_template_that_cannot_be_read_says_what_and_where);
     tcase_add_test(group, no_template_takes_all_time_or_memory);
     suite_add_tcase(suite, group);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "runtime/pretokenize.h"
+#include "tests/suite.h"
 
 #define FOLDER SOURCE_ROOT "/tests/unit/tokenizer/"
 
@@ -228,8 +229,6 @@ int main(void)
 {
     Suite *suite = suite_create("pretokenize");
     TCase *group = tcase_create("pretokenize");
-    SRunner *runner;
-    int failed;
 
     tcase_set_timeout(group, 60);
     tcase_add_test(group, pieces_equal_those_of_hugging_face);
@@ -239,9 +238,5 @@ int main(void)
     tcase_add_test(group, an_unknown_name_is_refused);
     tcase_add_test(group, a_blank_goes_in_front_of_each_piece_that_has_none);
     suite_add_tcase(suite, group);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -14,6 +14,7 @@
 #include "runtime/byte_alphabet.h"
 #include "runtime/tokenizer_private.h"
 #include "runtime/utf8.h"
+#include "tests/suite.h"
 
 /* Ids 0..255: the bytes themselves.  256 "he", 257 "ll", 258 "hell"; then the doubled a's; <s> is 270. */
 enum { ID_HE = 256, ID_LL, ID_HELL, ID_AA, ID_A4, ID_A8, ID_BEGIN = 270 };
@@ -547,15 +548,9 @@ int main(void)
 {
     Suite *suite = suite_create("tokenizer");
     TCase *group = tcase_create("tokenizer");
-    SRunner *runner;
-    int failed;
 
     tcase_set_timeout(group, 60);
     add_tests(group);
     suite_add_tcase(suite, group);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -13,6 +13,7 @@
 #include "checkpoint/file.h"
 #include "checkpoint/gguf.h"
 #include "runtime/tokenizer_private.h"
+#include "tests/suite.h"
 
 #define CASES SOURCE_ROOT "/tests/tokenizer-cases/"
 
@@ -217,16 +218,10 @@ int main(void)
 {
     Suite *suite = suite_create("tokenizer-cases");
     TCase *group = tcase_create("tokenizer-cases");
-    SRunner *runner;
-    int failed;
 
     tcase_set_timeout(group, 60);
     tcase_add_test(group, ids_equal_those_of_hugging_face_in_every_case_file);
     tcase_add_test(group, chats_equal_those_of_transformers);
     suite_add_tcase(suite, group);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

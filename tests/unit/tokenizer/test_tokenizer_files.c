@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file.h"
 #include "runtime/tokenizer.h"
+#include "tests/suite.h"
 
 #define MODELS SOURCE_ROOT "/tests/parity/models/"
 
@@ -206,8 +207,6 @@ int main(void)
 {
     Suite *suite = suite_create("tokenizer-files");
     TCase *group = tcase_create("tokenizer-files");
-    SRunner *runner;
-    int failed;
 
     tcase_add_checked_fixture(group, make_folder, remove_folder);
     tcase_set_timeout(group, 60);
@@ -216,9 +215,5 @@ int main(void)
     tcase_add_test(group, a_folder_without_tokenizer_json_says_what_it_has);
     tcase_add_test(group, a_gguf_value_that_cannot_be_is_refused_with_its_key);
     suite_add_tcase(suite, group);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run(suite);
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "topology_case.h"
+#include "tests/suite.h"
 
 /* The folder of this test's data, and the project's root. */
 static const char *data_path(const char *name, char *path, size_t size)
@@ -308,5 +309,5 @@ int main(void)
     tcase_add_test(tcase, missing_file_is_a_storage_error);
     tcase_add_test(tcase, committed_reference_and_schema_are_the_generated_ones);
     suite_add_tcase(suite, tcase);
-    return run_cases(suite);
+    return suite_run(suite);
 }

@@ -1,5 +1,6 @@
 /* What is refused, and in which words: real users' failures (B..) and the rules of the format. */
 #include "topology_case.h"
+#include "tests/suite.h"
 
 START_TEST(repeated_keys_name_both_lines_B01)
 {
@@ -318,5 +319,5 @@ int main(void)
     tcase_add_test(tcase, all_errors_are_reported_sorted_and_at_most_twenty);
     tcase_add_test(tcase, overrides_are_checked_like_the_file);
     suite_add_tcase(suite, tcase);
-    return run_cases(suite);
+    return suite_run(suite);
 }

@@ -1,8 +1,8 @@
 /* Files made to hurt: each is refused by a limit's name, in time and memory that its size bounds. */
-#include <stdlib.h>
 #include <sys/resource.h>
 
 #include "topology_case.h"
+#include "tests/suite.h"
 
 static struct text repeat(const char *head, const char *piece, size_t count, const char *tail)
 {
@@ -148,5 +148,5 @@ int main(void)
     tcase_add_test(tcase, anchors_are_limited);
     tcase_add_test(tcase, memory_stays_below_the_bound);
     suite_add_tcase(suite, tcase);
-    return run_cases(suite);
+    return suite_run(suite);
 }

@@ -65,15 +65,4 @@ static inline struct text canonical(const struct topology *topology)
     return text;
 }
 
-static inline int run_cases(Suite *suite)
-{
-    SRunner *runner = srunner_create(suite);
-    int failed;
-
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
-}
-
 #endif
