@@ -1,4 +1,16 @@
-# bash completion for ferry: commands, options, files.
+# bash completion for ferry: commands, options, files, groups and routes.  It leaves the shell's options as they are, and
+# works with any: what names files is told by two plain patterns, as one for both would need extglob.
+
+# The groups and routes of the topology that stands among the words so far, as `ferry plan` names them.
+_ferry_targets() {
+    local word
+    for word in "${COMP_WORDS[@]:2:COMP_CWORD-2}"; do
+        [[ $word == *.yaml || $word == *.yml ]] || continue
+        "${COMP_WORDS[0]}" plan "${word/#\~/$HOME}" --json 2>/dev/null |
+            sed -n 's/^{"kind":"\(group\|route\)","id":[0-9]*,"name":"\([^"]*\)".*/\2/p'
+        return
+    done
+}
 
 _ferry() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
@@ -9,12 +21,14 @@ _ferry() {
         mapfile -t COMPREPLY < <(compgen -W "$commands --help --version" -- "$current")
         return
     fi
+    # bash hands --model=PATH over as three words.
+    if [[ $current == '=' ]]; then
+        current=''
+    elif [[ $previous == '=' ]]; then
+        previous=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
     case $previous in
-    --model | -m)
-        mapfile -t COMPREPLY < <(compgen -f -- "$current")
-        return
-        ;;
-    --svg)
+    --model | -m | --svg)
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         return
         ;;
@@ -23,7 +37,12 @@ _ferry() {
             broadcast barrier failure_agreement send_receive" -- "$current")
         return
         ;;
-    --sizes | --repeats | --target | --set | -s | --rank | -r | --fault | --top-logits)
+    --target)
+        compopt +o filenames 2>/dev/null # a name with a slash is no path
+        mapfile -t COMPREPLY < <(compgen -W "$(_ferry_targets)" -- "$current")
+        return
+        ;;
+    --sizes | --repeats | --set | -s | --rank | -r | --fault | --top-logits)
         return
         ;;
     esac
@@ -41,7 +60,13 @@ _ferry() {
     fi
     case $command in
     help) mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$current") ;;
-    run | check | bench | plan) mapfile -t COMPREPLY < <(compgen -f -X '!*.y?(a)ml' -- "$current"; compgen -d -- "$current") ;;
+    run | check | bench | plan)
+        mapfile -t COMPREPLY < <(
+            compgen -f -X '!*.yaml' -- "$current"
+            compgen -f -X '!*.yml' -- "$current"
+            compgen -d -- "$current"
+        )
+        ;;
     inspect) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     doctor) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     esac

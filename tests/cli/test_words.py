@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import running
@@ -35,11 +36,32 @@ completion = os.path.join(running.ROOT, "completions", "ferry.bash")
 bash = shutil.which("bash")
 
 
-def completed(*words):
-    """What bash would offer for the last of these words."""
-    script = ". %s; COMP_WORDS=(%s); COMP_CWORD=%d; _ferry; printf '%%s\\n' \"${COMPREPLY[@]}\"" % (
-        completion, " ".join("'%s'" % word for word in words), len(words) - 1)
+def completed(*words, before=""):
+    """What bash would offer for the last of these words, after the command line before it."""
+    script = "%s. %s; COMP_WORDS=(%s); COMP_CWORD=%d; _ferry; printf '%%s\\n' \"${COMPREPLY[@]}\"" % (
+        before, completion, " ".join("'%s'" % word for word in words), len(words) - 1)
     return set(output(bash, "-c", script).split())
+
+
+def check_files():
+    """Files are offered whatever the shell's options are; a topology's names are those of its plan."""
+    with tempfile.TemporaryDirectory(prefix="ferry-words-") as folder:
+        for name in ("one.yaml", "two.yml", "notes.txt"):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write("ferry: 1\nname: one\nmesh: {pipeline: 2}\ngroups: [{name: spare, members: [1]}]\n")
+        os.mkdir(os.path.join(folder, "runs"))
+        inside = "cd %s; shopt -%%s extglob; " % folder
+        for option in "us":
+            told = completed("ferry", "run", "", before=inside % option)
+            tally.check(told == {"one.yaml", "two.yml", "runs"},
+                        "topologies and folders are completed, extglob -%s" % option, str(told))
+        told = completed("ferry", "plan", "--model", "=", "no", before=inside % "u")
+        tally.check(told == {"notes.txt"}, "any file is completed behind --model=", str(told))
+        told = completed("ferry", "doctor", "", before=inside % "u")
+        tally.check(told == {"runs"}, "folders are completed for ferry doctor", str(told))
+        told = completed(running.FERRY, "bench", "one.yaml", "--target", "", before=inside % "u")
+        tally.check(told == {"world/0", "pipeline/0", "stage/0", "stage/1", "spare", "forward/0-1"},
+                    "groups and routes are completed behind --target", str(told))
 
 
 for command in commands:
@@ -47,6 +69,7 @@ for command in commands:
 if bash:
     tally.check(completed("ferry", "") == set(commands) | {"--help", "--version"}, "the commands are completed",
                 str(completed("ferry", "")))
+    check_files()
 for command in commands:
     if command == "help":
         continue
