@@ -22,7 +22,8 @@ static enum status open_any(struct checkpoint *checkpoint, struct error *err)
     if (st != STATUS_OK)
         return st;
     if (stat(checkpoint->path, &facts))
-        return error_set(err, STATUS_STORAGE, "%s: %s", checkpoint->path, strerror(errno));
+        return error_set(err, STATUS_STORAGE, "%s: %s%s", checkpoint->path, strerror(errno),
+                         errno == ENOENT ? "; expected a folder with config.json, or a .gguf file" : "");
     if (S_ISDIR(facts.st_mode))
         st = folder_open(checkpoint, err);
     else

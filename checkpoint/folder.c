@@ -2,6 +2,7 @@
  * model.safetensors.index.json names.  The index decides: a file or a tensor that it does not name is noted, not read.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -127,8 +128,8 @@ static enum status check_present(const struct checkpoint *checkpoint, const char
     return st;
 }
 
-/* The folder's files of weights that are not among names. */
-static void list_strays(const char *path, const json_t *names, struct name_list *strays)
+/* The folder's files of weights that end in suffix and are not among names. */
+static void list_strays(const char *path, const char *suffix, const json_t *names, struct name_list *strays)
 {
     DIR *folder = opendir(path);
     const struct dirent *entry;
@@ -138,7 +139,7 @@ static void list_strays(const char *path, const json_t *names, struct name_list 
     while ((entry = readdir(folder))) {
         const char *end = strrchr(entry->d_name, '.');
 
-        if (end && !strcmp(end, ".safetensors") && !json_object_get(names, entry->d_name))
+        if (end && !strcmp(end, suffix) && !json_object_get(names, entry->d_name))
             name_list_add(strays, entry->d_name);
     }
     closedir(folder);
@@ -148,7 +149,7 @@ static void note_strays(struct checkpoint *checkpoint, const json_t *names)
 {
     struct name_list strays = {0};
 
-    list_strays(checkpoint->path, names, &strays);
+    list_strays(checkpoint->path, ".safetensors", names, &strays);
     if (strays.count)
         text_add(&checkpoint->notes, "%s: %s decides; not named by it, not read: %s\n", checkpoint->path, INDEX_NAME,
                  name_list_end(&strays));
@@ -234,7 +235,7 @@ static enum status open_single(struct checkpoint *checkpoint, const char *single
 
     if (!access(single_path, F_OK))
         return add_shard(checkpoint, single_path, NULL, NULL, err);
-    list_strays(checkpoint->path, NULL, &strays);
+    list_strays(checkpoint->path, ".safetensors", NULL, &strays);
     if (strays.count)
         st = error_set(err, STATUS_MODEL, "%s: neither %s nor %s is there, but other weights are: %s", checkpoint->path,
                        INDEX_NAME, SINGLE_NAME, name_list_end(&strays));
@@ -258,9 +259,30 @@ static enum status open_weights(struct checkpoint *checkpoint, struct error *err
     return st == STATUS_OK ? checkpoint_index_names(checkpoint, err) : st;
 }
 
+/* A folder that was meant for another: what a model's would hold, and the models that this one does. */
+static enum status check_described(const struct checkpoint *checkpoint, struct error *err)
+{
+    struct name_list models = {0};
+    char *path = NULL;
+    enum status st = joined(checkpoint->path, "config.json", &path, err);
+
+    if (st == STATUS_OK && access(path, F_OK) && errno == ENOENT) {
+        list_strays(checkpoint->path, ".gguf", NULL, &models);
+        st = error_set(err, STATUS_STORAGE,
+                       "%s: cannot open: No such file or directory; expected a Hugging Face folder (config.json, "
+                       "*.safetensors, tokenizer.json)%s%s",
+                       path, models.count ? ", or the path of a GGUF file: " : "", name_list_end(&models));
+    }
+    text_done(&models.text);
+    free(path);
+    return st;
+}
+
 enum status folder_open(struct checkpoint *checkpoint, struct error *err)
 {
-    enum status st = folder_config(checkpoint->path, &checkpoint->config, &checkpoint->notes, err);
+    enum status st = check_described(checkpoint, err);
 
+    if (st == STATUS_OK)
+        st = folder_config(checkpoint->path, &checkpoint->config, &checkpoint->notes, err);
     return st == STATUS_OK ? open_weights(checkpoint, err) : st;
 }

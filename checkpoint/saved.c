@@ -206,6 +206,15 @@ static enum status read_line(struct checkpoint *checkpoint, const char *place, c
     return st;
 }
 
+/* A JSON file that is none of ours is mostly one of a folder's. */
+static enum status refuse_other(const char *path, const struct error *why, struct error *err)
+{
+    return error_set(err, STATUS_MODEL,
+                     "%s is not the saved output of `ferry inspect --json` (a Hugging Face model is opened by its "
+                     "folder): %s",
+                     path, why->text);
+}
+
 /* As many tensors as the first line announced: a file that was cut says so. */
 static enum status check_count(const struct checkpoint *checkpoint, const char *line, size_t length, struct error *err)
 {
@@ -229,6 +238,7 @@ enum status saved_open(struct checkpoint *checkpoint, struct error *err)
     size_t length = 0;
     size_t number = 0;
     size_t head = 0;
+    struct error why = {0};
     enum status st = file_read_all(checkpoint->path, SAVED_LIMIT, &bytes, &length, err);
 
     checkpoint->saved = true;
@@ -240,7 +250,10 @@ enum status saved_open(struct checkpoint *checkpoint, struct error *err)
         text_add(&place, "%s:%zu", checkpoint->path, number + 1);
         if (!number)
             head = line;
-        st = read_line(checkpoint, text_string(&place), bytes + begin, line, !number, err);
+        st = read_line(checkpoint, text_string(&place), bytes + begin, line, !number, &why);
+        if (st != STATUS_OK)
+            st = st == STATUS_MODEL && !number ? refuse_other(checkpoint->path, &why, err)
+                                               : error_set(err, st, "%s", why.text);
         text_done(&place);
         begin += line + 1;
     }

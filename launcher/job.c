@@ -20,6 +20,7 @@
 #include "launcher/interfaces.h"
 #include "launcher/job_private.h"
 #include "launcher/keeper.h"
+#include "launcher/model.h"
 #include "launcher/printer.h"
 #include "launcher/watchdog.h"
 #include "runtime/compute.h"
@@ -79,19 +80,17 @@ static enum status accept(const struct topology *topology, const struct job_task
 
 static enum status open_model(struct job *job, struct error *err)
 {
-    struct text path = {0};
     enum status st;
 
     if (!job->topology->workload.generate.at.line)
         return STATUS_OK;
-    topology_path(job->topology, job->topology->workload.generate.model.value, &path);
-    st = checkpoint_open(text_string(&path), &job->checkpoint, err);
+    st = model_open(job->topology, &job->checkpoint, err);
     if (st == STATUS_OK && !job->task && checkpoint_is_saved(job->checkpoint))
         st = error_set(err, STATUS_MODEL, "%s is the saved description of a model: it can be planned with, not run",
                        checkpoint_path(job->checkpoint));
     if (st == STATUS_OK && !job->task && !checkpoint_has_weights(job->checkpoint))
-        st = error_set(err, STATUS_MODEL, "%s holds no weights: only its configuration is there", text_string(&path));
-    text_done(&path);
+        st = error_set(err, STATUS_MODEL, "%s holds no weights: only its configuration is there",
+                       checkpoint_path(job->checkpoint));
     return st;
 }
 

@@ -1,13 +1,12 @@
 /* Topology, model's metadata, plan, text; nothing here needs MPI or more than the model's description. */
 #include "launcher/plan_command.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "base/fit.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
+#include "launcher/model.h"
 #include "launcher/options.h"
 #include "launcher/output.h"
 #include "runtime/plan.h"
@@ -24,23 +23,15 @@ struct planning {
 static enum status open_model(const struct plan_options *options, struct planning *planning, struct error *err)
 {
     const struct topology_generate *generate = &planning->topology->workload.generate;
-    struct text path = {0};
-    enum status st = STATUS_OK;
 
-    if (!generate->at.line) {
-        if (options->model)
-            st = error_set(err, STATUS_USAGE, "--model %s: the topology has no workload that uses a model",
-                           options->model);
-        return st;
-    }
+    if (!generate->at.line && options->model)
+        return error_set(err, STATUS_USAGE, "--model %s: the topology has no workload that uses a model",
+                         options->model);
     if (options->model)
-        text_add(&path, "%s", options->model);
-    else
-        topology_path(planning->topology, generate->model.value, &path);
-    if (options->model || access(text_string(&path), F_OK) == 0 || errno != ENOENT)
-        st = checkpoint_open(text_string(&path), &planning->checkpoint, err);
-    text_done(&path);
-    return st;
+        return checkpoint_open(options->model, &planning->checkpoint, err);
+    if (!generate->at.line || !model_is_here(planning->topology))
+        return STATUS_OK;
+    return model_open(planning->topology, &planning->checkpoint, err);
 }
 
 static enum status make_plan(const struct plan_options *options, struct planning *planning, struct error *err)

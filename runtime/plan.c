@@ -132,11 +132,12 @@ static void note_unchecked(struct plan *plan, const struct checkpoint *checkpoin
     if (checkpoint && checkpoint_notes(checkpoint)[0])
         text_add(&plan->verdict, "%s%s", checkpoint_notes(checkpoint),
                  checkpoint_notes(checkpoint)[strlen(checkpoint_notes(checkpoint)) - 1] == '\n' ? "" : "\n");
-    if (generate && !checkpoint)
-        text_add(&plan->verdict,
-                 "not checked: the model (it is not here): layers, heads, vocabulary, context, weights, "
-                 "memory, the width of what stages exchange\n");
-    else if (generate && !checkpoint_has_weights(checkpoint))
+    if (generate && !checkpoint) {
+        text_add(&plan->verdict, "not checked: the model (there is no ");
+        topology_path(topology, topology->workload.generate.model.value, &plan->verdict);
+        text_add(&plan->verdict, "): layers, heads, vocabulary, context, weights, memory, the width of what stages "
+                                 "exchange\n");
+    } else if (generate && !checkpoint_has_weights(checkpoint))
         text_add(&plan->verdict,
                  "not checked: the weights (only their description is here); bytes follow from its "
                  "element type %s\n",

@@ -18,23 +18,22 @@ static bool needs_tokenizer(const struct checkpoint *checkpoint)
     return tokenizer_is_here(checkpoint) || (checkpoint_has_weights(checkpoint) && !checkpoint_is_saved(checkpoint));
 }
 
-/* Why the prompts cannot be encoded here; NULL: they can. */
-static const char *obstacle(const struct plan *plan, const struct checkpoint *checkpoint)
+/* Why the prompts cannot be encoded here goes to why; nothing: they can. */
+static void find_obstacle(const struct plan *plan, const struct checkpoint *checkpoint, struct text *why)
 {
     const struct topology_generate *generate = &plan->topology->workload.generate;
     struct text path = {0};
-    bool away = false;
 
-    if (!needs_tokenizer(checkpoint))
-        return "the prompts' tokens, the tokenizer (it is not here)";
-    if (!generate->prompts_file.value)
-        return NULL;
-    if (!strcmp(generate->prompts_file.value, "-"))
-        return "the prompts (they come from standard input)";
-    topology_path(plan->topology, generate->prompts_file.value, &path);
-    away = access(text_string(&path), F_OK) != 0 && errno == ENOENT;
-    text_done(&path);
-    return away ? "the prompts (their file is not here)" : NULL;
+    if (!needs_tokenizer(checkpoint)) {
+        text_add(why, "the prompts' tokens, the tokenizer (it is not here)");
+    } else if (generate->prompts_file.value && !strcmp(generate->prompts_file.value, "-")) {
+        text_add(why, "the prompts (they come from standard input)");
+    } else if (generate->prompts_file.value) {
+        topology_path(plan->topology, generate->prompts_file.value, &path);
+        if (access(text_string(&path), F_OK) != 0 && errno == ENOENT)
+            text_add(why, "the prompts (there is no %s)", text_string(&path));
+        text_done(&path);
+    }
 }
 
 static void describe(const struct prompts *prompts, struct text *out)
@@ -58,20 +57,21 @@ enum status plan_check_prompts(struct plan *plan, const struct checkpoint *check
 {
     struct tokenizer *tokenizer = NULL;
     struct prompts prompts = {0};
-    const char *why;
+    struct text why = {0};
     enum status st = STATUS_OK;
 
     if (!plan->topology->workload.generate.at.line)
         return STATUS_OK;
-    why = obstacle(plan, checkpoint);
+    find_obstacle(plan, checkpoint, &why);
     if (needs_tokenizer(checkpoint))
         st = tokenizer_open(checkpoint, &tokenizer, err);
-    if (why)
-        text_add(&plan->verdict, "not checked: %s\n", why);
+    if (why.length)
+        text_add(&plan->verdict, "not checked: %s\n", text_string(&why));
     else if (st == STATUS_OK)
         st = prompts_read(plan->topology, checkpoint, tokenizer, plan->context, &prompts, err);
-    if (!why && st == STATUS_OK)
+    if (!why.length && st == STATUS_OK)
         describe(&prompts, &plan->verdict);
+    text_done(&why);
     prompts_done(&prompts);
     tokenizer_close(tokenizer);
     return st;

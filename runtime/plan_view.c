@@ -355,7 +355,8 @@ void plan_tree(const struct plan *plan, struct text *out)
     add_mesh(plan, out);
     add_communication(plan, out);
     add_model(plan, out);
-    text_add(out, "verdict    sound\n");
+    text_add(out, "verdict    sound%s\n",
+             plan->topology->workload.generate.at.line && !plan->model ? ", but for the model, which is not here" : "");
     add_notes(plan, false, "           ", out);
     text_add(out, "\n");
     add_stages(plan, out);

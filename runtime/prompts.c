@@ -397,6 +397,17 @@ static enum status add_file(struct reading *r, const char *path)
     return st;
 }
 
+static enum status none_given(const struct topology *topology, struct error *err)
+{
+    struct text place = {0};
+
+    topology_describe_position(topology, topology->workload.generate.at, &place);
+    error_set(err, STATUS_TOPOLOGY, "workload.generate (%s): no prompts: give prompts or prompts_file",
+              text_string(&place));
+    text_done(&place);
+    return STATUS_TOPOLOGY;
+}
+
 enum status prompts_read(const struct topology *topology, const struct checkpoint *checkpoint,
                          const struct tokenizer *tokenizer, uint32_t context, struct prompts *ret, struct error *err)
 {
@@ -422,7 +433,7 @@ enum status prompts_read(const struct topology *topology, const struct checkpoin
     text_done(&path);
     prompts.tokens = r.list.ids;
     if (st == STATUS_OK && !prompts.count)
-        st = error_set(err, STATUS_TOPOLOGY, "workload.generate: no prompts: give prompts or prompts_file");
+        st = none_given(topology, err);
     if (st != STATUS_OK) {
         prompts_done(&prompts);
         return st;

@@ -129,6 +129,8 @@ void complain_unknown_key(struct reader *reader, const struct path *path, const 
         text_add(&text, "`");
         if (source_has_room(reader->source))
             suggestion_for_key(section, name->text, name->length, &text);
+        if (section->shorthand && section->shorthand->type == KEY_TEXT)
+            text_add(&text, "; a text that holds `: ` needs quotes");
         source_error(reader->source, name->at, "%s", text_string(&text));
     }
     text_done(&text);

@@ -321,7 +321,8 @@ static enum status report_parser(struct builder *builder)
         source_error(builder->source, at, "YAML: %s, %s that starts on line %zu", parser->problem, parser->context,
                      parser->context_mark.line + 1);
     else
-        source_error(builder->source, at, "YAML: %s", parser->problem);
+        source_error(builder->source, at, "YAML: %s%s", parser->problem,
+                     strstr(parser->problem, "block sequence entries") ? " (the text - alone is written \"-\")" : "");
     return STATUS_OK;
 }
 

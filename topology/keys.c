@@ -303,8 +303,8 @@ static const struct key generate_keys[] = {
     {"prompts", KEY_ITEMS, AT(topology, workload.generate.prompts), "What to generate from.", 1,
      .section = &prompt_section, .max_items = 65536, .also = "prompt"},
     {"prompts_file", KEY_TEXT, AT(topology, workload.generate.prompts_file),
-     "In place of `prompts`: one JSON object or one text a line, blank lines left out; `-` is standard input of rank "
-     "0.",
+     "In place of `prompts`: one JSON object or one text a line, blank lines left out; `\"-\"` is standard input of "
+     "rank 0.",
      .style = STYLE_LINE, .also = "prompt_file"},
     {"max_new_tokens", KEY_NUMBER, AT(topology, workload.generate.max_new_tokens), "Most tokens of one answer.", 1,
      INT32_MAX, "128", .also = "max_tokens"},

@@ -145,6 +145,21 @@ static struct node *walk_path(struct walk *walk, struct node *root)
     return place;
 }
 
+/* The value behind the =.  A lone - is a text here (a file by that name is standard input), while YAML begins a list
+ * with it. */
+static enum status read_value(struct walk *walk, const char *value, struct node **ret)
+{
+    size_t offset = (size_t)(value - walk->text);
+
+    if (strcmp(value, "-") != 0)
+        return document_parse_override(walk->source, walk->number, offset, ret);
+    *ret = new_node(walk, NODE_SCALAR, offset);
+    if (!*ret || !((*ret)->text = arena_text(&walk->source->arena, value, 1)))
+        return STATUS_NOMEM;
+    (*ret)->length = 1;
+    return STATUS_OK;
+}
+
 enum status override_apply(struct topology_source *source, uint32_t number, struct node *root)
 {
     struct walk walk = {source, number, source->override[number - 1], 0};
@@ -158,7 +173,7 @@ enum status override_apply(struct topology_source *source, uint32_t number, stru
         source_error(source, here(&walk, 0), "expected key.path=value");
         return STATUS_OK;
     }
-    st = document_parse_override(source, number, (size_t)(sign - walk.text) + 1, &value);
+    st = read_value(&walk, sign + 1, &value);
     if (st != STATUS_OK || !value)
         return st;
     place = walk_path(&walk, root);

@@ -345,14 +345,18 @@ static void read_default(struct reader *reader, const struct key *key, char *bas
     }
 }
 
-static void read_keys(struct reader *reader, const struct path *path, const struct key_section *section,
+/* False when the mapping has keys that are not the section's. */
+static bool read_keys(struct reader *reader, const struct path *path, const struct key_section *section,
                       const struct node *node, char *base)
 {
     const struct topology_position at = node ? node->at : reader->nowhere;
+    bool known = true;
 
     for (const struct node *name = node ? node->first : NULL; name; name = name->next->next) {
-        if (name->kind == NODE_SCALAR && !keys_find(section, name->text, name->length))
-            complain_unknown_key(reader, path, section, name);
+        if (name->kind != NODE_SCALAR || keys_find(section, name->text, name->length))
+            continue;
+        complain_unknown_key(reader, path, section, name);
+        known = false;
     }
     for (size_t i = 0; i < section->count; i++) {
         const struct key *key = &section->key[i];
@@ -362,12 +366,13 @@ static void read_keys(struct reader *reader, const struct path *path, const stru
         if (value)
             read_value(reader, &frame, key, value, base);
         else if (key->type == KEY_SECTION && !key->section->shorthand)
-            read_keys(reader, &frame, key->section, NULL, base + key->offset);
+            (void)read_keys(reader, &frame, key->section, NULL, base + key->offset);
         else
             read_default(reader, key, base);
         if (!value && node && (key->flags & KEY_REQUIRED))
             complain_missing_key(reader, path, key, at);
     }
+    return known;
 }
 
 static void read_section(struct reader *reader, const struct path *path, const struct key *key, const struct node *node,
@@ -381,8 +386,9 @@ static void read_section(struct reader *reader, const struct path *path, const s
         *(uint32_t *)(void *)(base + section->shorthand->offset) = UINT32_MAX;
     if (section->shorthand && node->kind == NODE_SCALAR && !node_is_null(node)) {
         read_value(reader, path, section->shorthand, node, base);
-    } else if (wants_map(reader, path, key, node)) {
-        read_keys(reader, path, section, node, base);
+    } else if (wants_map(reader, path, key, node) && !read_keys(reader, path, section, node, base)) {
+        if (section->shorthand && section->shorthand->type == KEY_TEXT)
+            *at = (struct topology_position){0}; /* a text without its quotes: one complaint is enough */
     }
 }
 
@@ -461,7 +467,7 @@ enum status reader_fill(struct topology *topology, const struct node *root)
     struct reader reader = {.topology = topology, .source = topology->source};
 
     if (root->kind == NODE_MAP) {
-        read_keys(&reader, NULL, &keys_root, root, (char *)topology);
+        (void)read_keys(&reader, NULL, &keys_root, root, (char *)topology);
     } else {
         source_error(reader.source, root->at, "the top level must be a mapping of keys to values, not %s",
                      root->kind == NODE_LIST ? "a list"

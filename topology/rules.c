@@ -357,6 +357,15 @@ static void check_prompt(struct topology *topology, const struct topology_prompt
                      "workload.generate.prompts[%zu]: expected a text, {messages: [..]} or {tokens: [..]}", index);
 }
 
+/* Nothing expands them here, and a folder called ~ is no one's wish. */
+static void check_path(struct topology *topology, const char *key, const struct topology_string *path)
+{
+    if (path->value && (path->value[0] == '~' || path->value[0] == '$'))
+        source_error(topology->source, path->at,
+                     "%s: ~ and variables are not expanded: write the path out, or ./%c... for a file by that name",
+                     key, path->value[0]);
+}
+
 static void check_generate(struct topology *topology)
 {
     const struct topology_generate *generate = &topology->workload.generate;
@@ -414,5 +423,8 @@ enum status rules_check(struct topology *topology)
     check_bundle(topology, &topology->boundary.extents, &topology->boundary.bundle);
     check_workload(topology);
     check_generate(topology);
+    check_path(topology, "run_dir", &topology->run_dir);
+    check_path(topology, "workload.generate.model", &topology->workload.generate.model);
+    check_path(topology, "workload.generate.prompts_file", &topology->workload.generate.prompts_file);
     return check_launch(topology);
 }

@@ -227,7 +227,7 @@ void source_describe(const struct topology_source *source, struct topology_posit
         text_add(text, "line %u", at.line);
 }
 
-/* The line with a caret below the column; of a long line the part around the column. */
+/* The line with a caret below the column; of a long line the part around the column, of an empty one nothing. */
 static void write_line(const char *line, const char *end, uint32_t column, struct text *text)
 {
     const char *from = line;
@@ -236,6 +236,8 @@ static void write_line(const char *line, const char *end, uint32_t column, struc
 
     while (stop < end && !source_break_bytes(stop, end))
         stop = source_next_character(stop, end);
+    if (stop == line)
+        return;
     for (; column > SHOWN_COLUMNS && skipped + SHOWN_BEFORE < column; skipped++)
         from = source_next_character(from, stop);
     text_add(text, "  %s", skipped ? "..." : "");

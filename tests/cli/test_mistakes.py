@@ -95,7 +95,8 @@ def test_alone():
 def test_missing_checkpoint():
     case = Case()
     result = case.run({"pipeline": 2}, keys(case.path("nowhere")))
-    expecting.failure(tally, "a checkpoint that is not there", result, ["storage", "model"], r"nowhere", r"No such file")
+    expecting.failure(tally, "a checkpoint that is not there", result, ["storage", "model"],
+                      r"workload\.generate\.model \(line \d+\): \S*nowhere: No such file", r"expected a folder with config\.json")
     result = case.run({"pipeline": 2}, keys(case.folder))
     expecting.failure(tally, "a folder without a model", result, ["storage", "model"], r"config\.json")
     folder = case.model().remove("model.safetensors")
@@ -257,7 +258,7 @@ def test_empty_prompts():
     no_prompts = keys()
     del no_prompts["prompts"]
     result = Case().run({"pipeline": 2}, no_prompts)
-    expecting.failure(tally, "no prompts at all", result, "topology", r"prompts")
+    expecting.failure(tally, "no prompts at all", result, "topology", r"workload\.generate \(line \d+\): no prompts")
     result = Case().run(None, keys(prompts=[{"tokens": [5, 304]}]))
     expecting.failure(tally, "a token outside the vocabulary", result, ["model", "topology"], r"\b304\b")
     result = Case().run(None, keys(prompts=[{"messages": [{"role": "user", "content": "hi"}]}]))

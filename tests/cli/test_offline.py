@@ -120,7 +120,7 @@ def prompts():
             file.write("hello\n" + line + "\n")
         expect("a line %r" % line, plan(LLAMA, prompts_file=lines), 4, ["lines.txt:2: " + says], ["\x1b", "JSON_"])
     expect("standard input is left alone", plan(LLAMA, prompts_file="-"), 0, ["the prompts (they come from standard input)"])
-    expect("a file that is elsewhere", plan(LLAMA, prompts_file="nowhere.txt"), 0, ["the prompts (their file is not here)"])
+    expect("a file that is elsewhere", plan(LLAMA, prompts_file="nowhere.txt"), 0, ["the prompts (there is no %s/nowhere.txt)" % folder])
 
 
 def context_of_one():

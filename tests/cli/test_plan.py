@@ -110,7 +110,21 @@ def mistakes(folder):
            9, err=['/nowhere'])
     expect("the topology's own model may be elsewhere", plan(folder, mesh={'pipeline': 2},
                                                             generate=generate_keys('/nowhere')), 0,
-           ['the model (it is not here)'])
+           ['verdict    sound, but for the model, which is not here', 'the model (there is no /nowhere): layers, heads'])
+    expect('a misspelt model is looked for beside the topology', plan(folder, generate=generate_keys('modls/x')), 0,
+           [f'the model (there is no {folder}/modls/x)'])
+    empty = os.path.join(folder, 'empty')
+    os.makedirs(empty)
+    expect("a folder that is no model's says which key named it, and what is expected",
+           plan(folder, generate=generate_keys(empty)), 9,
+           err=['workload.generate.model (line ', f'{empty}/config.json: cannot open', 'expected a Hugging Face folder ('])
+    expect('and with --set', plan(folder, '--set', f'workload.generate.model={empty}', generate=generate_keys(llama)), 9,
+           err=[f'workload.generate.model (--set workload.generate.model='])
+    open(os.path.join(empty, 'one.gguf'), 'wb').close()
+    expect('a folder with a GGUF file names it', plan(folder, generate=generate_keys(empty)), 9,
+           err=['or the path of a GGUF file: one.gguf'])
+    expect('a file of a folder is not its model', plan(folder, generate=generate_keys(os.path.join(llama, 'config.json'))), 4,
+           err=['config.json is not the saved output of `ferry inspect --json` (a Hugging Face model is opened by its folder)'])
     expect('all errors come in one run', plan(folder, mesh={'pipeline': 3, 'expert': 2},
                                              generate=generate_keys(llama, context=1000000)), 3,
            err=['mesh.pipeline', 'mesh.expert', 'workload.generate.context'])

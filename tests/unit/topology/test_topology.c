@@ -158,6 +158,18 @@ START_TEST(overrides_win_and_the_later_one_wins)
 }
 END_TEST
 
+START_TEST(override_of_a_lone_dash_is_a_text)
+{
+    static const char text[] = PAIR "workload: {generate: {model: m}}\n";
+    struct topology *t = accepted(text, strlen(text), (const char *const[]){"workload.generate.prompts_file=-"}, 1);
+
+    ck_assert_str_eq(t->workload.generate.prompts_file.value, "-");
+    ck_assert_uint_eq(t->workload.generate.prompts_file.at.source, 1);
+    ck_assert_uint_eq(t->workload.generate.prompts_file.at.column, 32);
+    topology_destroy(t);
+}
+END_TEST
+
 START_TEST(override_of_an_alias_leaves_its_anchor_alone)
 {
     static const char text[] = PAIR "groups:\n - {name: g, members: [0], limits: &l {max_bytes: 1B}}\n"
@@ -301,6 +313,7 @@ int main(void)
     tcase_add_test(tcase, words_of_yaml_stay_names_B04);
     tcase_add_test(tcase, byte_order_mark_line_ends_and_tabs_change_nothing_B12);
     tcase_add_test(tcase, overrides_win_and_the_later_one_wins);
+    tcase_add_test(tcase, override_of_a_lone_dash_is_a_text);
     tcase_add_test(tcase, override_of_an_alias_leaves_its_anchor_alone);
     tcase_add_test(tcase, canonical_text_is_sorted_and_walks);
     tcase_add_test(tcase, plan_errors_take_the_same_form);

@@ -94,6 +94,45 @@ START_TEST(root_that_is_no_mapping_is_said_B15)
 }
 END_TEST
 
+START_TEST(empty_file_has_no_line_to_show)
+{
+    struct topology *topology = NULL;
+    struct text messages = {0};
+    struct error err = {0};
+
+    ck_assert_int_eq(topology_parse("", 0, "t.yaml", NULL, 0, &topology, &messages, &err), STATUS_TOPOLOGY);
+    ck_assert_str_eq(text_string(&messages),
+                     "t.yaml:1:1: error: the top level must be a mapping, and the file is empty\n");
+    text_done(&messages);
+}
+END_TEST
+
+START_TEST(text_without_its_quotes_is_one_complaint)
+{
+    struct topology *topology = NULL;
+    struct text messages = {0};
+    struct error err = {0};
+    static const char file[] = PAIR "workload: {generate: {model: m, prompts: [What is: this]}}\n";
+
+    REFUSED(file, "prompts[0]: unknown key `What is`", "; a text that holds `: ` needs quotes");
+    ck_assert_int_eq(topology_parse(file, sizeof file - 1, "t.yaml", NULL, 0, &topology, &messages, &err),
+                     STATUS_TOPOLOGY);
+    ck_assert_str_eq(err.text, "t.yaml: 1 error");
+    text_done(&messages);
+    REFUSED(PAIR "workload: {generate: {model: m, prompts: [{}]}}\n",
+            "prompts[0]: expected a text, {messages: [..]} or {tokens: [..]}");
+}
+END_TEST
+
+START_TEST(paths_that_a_shell_would_expand_are_refused)
+{
+    REFUSED(PAIR "run_dir: ~/runs\n", "t.yaml:4:10: error: run_dir: ~ and variables are not expanded", "./~...");
+    REFUSED(PAIR "workload: {generate: {model: $HOME/m, prompts: [a]}}\n",
+            "workload.generate.model: ~ and variables are not expanded", "./$...");
+    REFUSED(PAIR "workload: {generate: {model: m, prompts_file: ~me/p}}\n", "workload.generate.prompts_file: ~ and");
+}
+END_TEST
+
 START_TEST(member_listed_twice_names_group_and_rank_B18)
 {
     REFUSED(PAIR "groups: [{name: g, members: [0, 0]}]\n", "group `g`: rank 0 is a member twice");
@@ -240,6 +279,7 @@ START_TEST(yaml_that_is_not_used_here_is_refused)
     REFUSED(PAIR "groups: *x\n", "t.yaml:4:9: error: alias `*x`: no anchor of this name stands before it");
     REFUSED(PAIR "groups: &g [*g]\n", "alias `*g`: it stands inside the value that it names");
     REFUSED("ferry: !!int 1\nname: a\nworld: 2\n", "tags (`tag:yaml.org,2002:int`) are not used here");
+    REFUSED(PAIR "workload:\n  generate:\n    model: m\n    prompts_file: -\n", "(the text - alone is written \"-\")");
     REFUSED("%TAG ! x\n---\n" PAIR, "directives are not used here");
     REFUSED(PAIR "? [a]\n: b\n", "a key must be a word, not a list");
     REFUSED(PAIR "mesh: {tensor: 2\ncompute: {}\n", "YAML: did not find expected ',' or '}'", "starts on line 4");
@@ -299,6 +339,9 @@ int main(void)
 
     tcase_add_test(tcase, repeated_keys_name_both_lines_B01);
     tcase_add_test(tcase, tab_as_indentation_is_said_B02);
+    tcase_add_test(tcase, empty_file_has_no_line_to_show);
+    tcase_add_test(tcase, text_without_its_quotes_is_one_complaint);
+    tcase_add_test(tcase, paths_that_a_shell_would_expand_are_refused);
     tcase_add_test(tcase, flag_takes_only_true_and_false_B04);
     tcase_add_test(tcase, numbers_that_do_not_fit_are_never_cut_B06);
     tcase_add_test(tcase, misspelt_keys_get_the_nearest_one_B10);
