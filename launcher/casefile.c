@@ -53,6 +53,10 @@ static bool is_run(const char *folder)
     return found;
 }
 
+/* With whom a topology's own name, or the folder that it lies in, is mistaken. */
+static const char expected[] =
+    "expected the run_dir of a topology (when it names none, the folder runs beside it), or a run's folder below that";
+
 enum status casefile_find(const char *folder, char *ret, int *ret_others, struct error *err)
 {
     DIR *entries = opendir(folder);
@@ -62,7 +66,7 @@ enum status casefile_find(const char *folder, char *ret, int *ret_others, struct
 
     *ret_others = 0;
     if (!entries)
-        return error_set(err, STATUS_STORAGE, "%s: %s", folder, strerror(errno));
+        return error_set(err, STATUS_STORAGE, "%s: %s; %s", folder, strerror(errno), expected);
     (void)snprintf(ret, PATH_MAX, "%s", folder);
     while (!is_run(folder) && (entry = readdir(entries))) {
         char path[PATH_MAX];
@@ -82,9 +86,8 @@ enum status casefile_find(const char *folder, char *ret, int *ret_others, struct
     *ret_others = runs ? runs - 1 : 0;
     if (!runs && !is_run(folder))
         return error_set(err, STATUS_STORAGE,
-                         "%s holds no run: neither rank-000000.recorder and the like, nor folders with them; expected "
-                         "the run_dir of a topology, or a run's folder below it",
-                         folder);
+                         "%s holds no run: neither rank-000000.recorder and the like, nor folders with them; %s",
+                         folder, expected);
     return STATUS_OK;
 }
 

@@ -21,8 +21,8 @@ struct gone {
 bool gone_find(const struct keeper *keeper, const char *host, struct gone *ret);
 
 /* To be called by a keeper, with a run's folder, whose worker has failed, before it ends and the starter hears of that:
- * the other ranks of this host end by themselves now, and are marked.  Blocks for at most 0.5 s, and not for a rank that
- * is stopped. */
+ * the other ranks of this host end by themselves now, and are marked.  Blocks for at most 0.5 s, and not for a rank
+ * that is stopped. */
 void gone_let_mark(const struct keeper *keeper, const char *host);
 
 #endif

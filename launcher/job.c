@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "comm/control.h"
+#include "launcher/command_line.h"
 #include "launcher/interfaces.h"
 #include "launcher/job_private.h"
 #include "launcher/keeper.h"
@@ -265,12 +266,13 @@ static enum status start_transport(struct job *job, struct error *err)
 static void check_world(struct job *job, int size)
 {
     struct error err = {0};
-    char command[1024];
+    struct text command = {0};
     int world = job->topology ? (int)job->topology->world_size : 0;
 
-    (void)snprintf(command, sizeof command, "mpirun -n %d ferry %s %s", world, job->task ? job->task->name : "run",
-                   job->options->topology);
-    note(job, starter_check(&job->starter, size, world, command, &err), &err);
+    command_line_add(&command, world, job->task ? job->task->name : "run", job->options->topology, job->options->set,
+                     job->options->set_count);
+    note(job, starter_check(&job->starter, size, world, text_string(&command), &err), &err);
+    text_done(&command);
 }
 
 /* A rehearsal that cannot happen would pass for one that was survived. */

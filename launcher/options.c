@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -198,13 +199,24 @@ static struct captured *capture(void)
     return captured;
 }
 
+/* argp's help has the letter ?, which a shell may take for a pattern; -h is what everybody tries. */
+static void allow_h(int argc, char **argv, char *help)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (!strcmp(argv[i], "-h"))
+            argv[i] = help;
+    }
+}
+
 int options_parse(const struct argp *argp, char *name, int argc, char **argv, void *options)
 {
     struct captured *captured = capture();
+    char help[] = "--help";
     char *old = argv[0];
     error_t code;
 
     argv[0] = name;
+    allow_h(argc, argv, help);
     argp_err_exit_status = status_exit_code(STATUS_USAGE);
     code = argp_parse(argp, argc, argv, 0, NULL, options);
     argv[0] = old;

@@ -1,14 +1,17 @@
 /* Topology, model's metadata, plan, text; nothing here needs MPI or more than the model's description. */
 #include "launcher/plan_command.h"
 
+#include <sched.h>
 #include <stdio.h>
 
 #include "base/fit.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
+#include "launcher/command_line.h"
 #include "launcher/model.h"
 #include "launcher/options.h"
 #include "launcher/output.h"
+#include "launcher/starter.h"
 #include "runtime/plan.h"
 #include "topology/topology.h"
 
@@ -84,24 +87,24 @@ static void add_launch(const struct plan_options *options, const struct planning
 {
     const struct topology *topology = planning->topology;
     const struct topology_strings *program = &topology->launch.program;
+    int world = planning->plan->mesh.world;
+    int cores = starter_cores(sched_getaffinity);
 
-    text_add(out, "\nlaunch     mpirun -n %d ", planning->plan->mesh.world);
-    if (program->count) {
+    text_add(out, "\nlaunch     ");
+    if (topology->workload.at.line && !program->count) {
+        command_line_add(out, world, "run", options->topology, options->set, options->set_count);
+    } else if (program->count) {
+        text_add(out, "mpirun -n %d ", world);
         for (size_t i = 0; i < program->count; i++) {
             text_add(out, "%s", i ? " " : "");
             output_add_word(out, program->item[i].value);
         }
-    } else if (!topology->workload.at.line) {
-        text_add(out, "PROGRAM, one that links libferry and opens %s", options->topology);
     } else {
-        text_add(out, "ferry run ");
-        output_add_word(out, options->topology);
-        for (size_t i = 0; i < options->set_count; i++) {
-            text_add(out, " --set ");
-            output_add_word(out, options->set[i]);
-        }
+        text_add(out, "mpirun -n %d PROGRAM, one that links libferry and opens %s", world, options->topology);
     }
     text_add(out, "\n");
+    if (world > cores && !topology->launch.hosts.count)
+        text_add(out, "           here, with %d core%s, mpirun --oversubscribe\n", cores, cores == 1 ? "" : "s");
 }
 
 static enum status show(const struct plan_options *options, const struct planning *planning, struct error *err)

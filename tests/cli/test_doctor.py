@@ -326,10 +326,12 @@ def many():
 
 def mistakes():
     os.makedirs(os.path.join(folder, "empty", "below"))
+    with open(os.path.join(folder, "file"), "w", encoding="utf-8"):
+        pass
     for name, where, needle in (("a folder that is not there", "nowhere", "No such file"),
-                                ("a folder without runs", "empty", "holds no run")):
+                                ("a file", "file", "Not a directory"), ("a folder without runs", "empty", "holds no run")):
         result = doctor(os.path.join(folder, where))
-        expecting.failure(tally, name, result, "storage", needle)
+        expecting.failure(tally, name, result, "storage", needle, r"expected the run_dir of a topology \(.* runs beside it\)")
     for arguments in ([], ["a", "b"], ["--nope", "a"]):
         result = running.execute([running.FERRY, "doctor"] + arguments, timeout=30)
         tally.check(result.code == 2 and "ferry doctor" in result.err, "usage: %s" % arguments, result.summary())

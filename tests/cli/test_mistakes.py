@@ -68,11 +68,11 @@ def test_world_size():  # B17
         result = Case().run(mesh, ranks=ranks)
         size = running.world(mesh)
         expecting.failure(tally, "B17 world %d with -n %d" % (size, ranks), result, "topology", r"\b%d ranks" % size,
-                          r"\b%d processes" % ranks, r"mpirun -n %d ferry run \S+case.yaml" % size)
+                          r"\b%d processes" % ranks, r"mpirun -n %d %s run \S+case.yaml\n" % (size, running.FERRY))
     case = Case()
-    result = ferry("run", case.topology({"pipeline": 2}))
+    result = ferry("run", case.topology({"pipeline": 2}), "--set", "run_dir=my runs")
     expecting.failure(tally, "B17 without mpirun", result, "topology", r"\b2 ranks", r"\b1 process\b",
-                      r"mpirun -n 2 ferry run \S+case.yaml")
+                      r"mpirun -n 2 %s run \S+case.yaml --set 'run_dir=my runs'\n" % running.FERRY)
 
 
 def test_alone():

@@ -54,7 +54,12 @@ def tree(folder):
         'world      4 ranks: pipeline 2 x tensor 2', 'stage 0', 'stage 1', 'heads 5/2', 'heads 4/2', 'on node1',
         'boundary forward: forward/0-2, forward/1-3', 'boundary token: token/2-0', 'boundary result: result/2-0',
         'u32[8,4]', 'f32[rows 0..', 'group evaluators: members 3, 1', 'not checked here:',
-        'launch     mpirun -n 4 ferry run '])
+        f'launch     mpirun -n 4 {running.FERRY} run '])
+    tally.check('--oversubscribe' not in result.out, 'slots are those of the hosts, where there are hosts', result.out)
+    result = plan(folder, '--set', 'run_dir=my runs', mesh={'data': os.cpu_count() + 1}, generate=generate_keys('/nowhere'))
+    expect('the launch command has the overrides, and says what more ranks than cores need', result, 0,
+           [f"run {folder}/test.yaml --set 'run_dir=my runs'\n           here, with ", 'mpirun --oversubscribe\n'])
+
     result = plan(folder, mesh={'data': 16, 'tensor': 2}, generate=generate_keys(os.path.join(MODELS, 'llama')))
     tally.check(len(result.out.splitlines()) < 40, 'equal ranks collapse', result.out)
     result = plan(folder, '--rank', '3', mesh={'pipeline': 2, 'tensor': 2})

@@ -74,6 +74,8 @@ for command in commands:
     if command == "help":
         continue
     told = options(output(running.FERRY, command, "--help"))
+    tally.check(output(running.FERRY, command, "-h") == output(running.FERRY, command, "--help"),
+                "ferry %s -h helps as well" % command)
     written = options(section(page, command))
     tally.check(told - {"--help"} <= written, "the manual page has every option of ferry " + command,
                 "%s\n%s\n%s" % (told, written, section(page, command)))
