@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "comm/cause.h"
 #include "comm/control.h"
 #include "launcher/job_private.h"
 #include "launcher/watchdog.h"
@@ -21,6 +22,8 @@ static void speak(void *context, const struct cause *cause)
 {
     const struct job *job = context;
 
+    if (job->prepared != STATUS_OK && job->run_dir.length) /* the session was given no folder */
+        (void)cause_save(text_string(&job->run_dir), cause, NULL, NULL, NULL);
     if (cause->status == STATUS_USAGE) /* of no rank: all were given the command line */
         log_set_tag("");
     log_error("%s: %s", status_name(cause->status), cause->text);

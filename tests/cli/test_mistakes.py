@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -94,9 +95,13 @@ def test_alone():
 
 def test_missing_checkpoint():
     case = Case()
-    result = case.run({"pipeline": 2}, keys(case.path("nowhere")))
+    result = case.run({"pipeline": 2}, keys(case.path("nowhere")), ["--set", "run_dir=" + case.path("runs")])
     expecting.failure(tally, "a checkpoint that is not there", result, ["storage", "model"],
                       r"workload\.generate\.model \(line \d+\): \S*nowhere: No such file", r"expected a folder with config\.json")
+    page = ferry("doctor", case.path("runs"))
+    tally.check(page.code == 0 and "verdict    failed: storage, exit code 9" in page.out and
+                re.search(r"^cause +workload\.generate\.model \(line \d+\): \S*nowhere: No such file", page.out, re.M),
+                "the doctor tells of a start that was refused", page.summary())
     result = case.run({"pipeline": 2}, keys(case.folder))
     expecting.failure(tally, "a folder without a model", result, ["storage", "model"], r"config\.json")
     folder = case.model().remove("model.safetensors")
