@@ -177,6 +177,7 @@ static enum status report(struct job *job, const struct generate_stats *stats, s
         };
         struct text text = {0};
 
+        text_add(&text, job->options->json ? "" : "\n"); /* the text above ends where its last token does */
         summary_text(job->plan, all, &totals, &text);
         (void)fwrite(text_string(&text), 1, text.length, stderr);
         text_done(&text);

@@ -25,7 +25,8 @@ static const char introduction[] =
     "  is refused (`./~` names such a file).\n"
     "- `--set key.path=value` puts a value (a scalar, `[..]` or `{..}`) over the file's. Items of lists are named by\n"
     "  number or by name: `groups[0].members`, `groups[evaluators].members`. Of two for one key the later one "
-    "counts.\n";
+    "counts,\n"
+    "  and `prompts` takes the place of `prompts_file`, as that of `prompts`.\n";
 
 static void write_cell(struct text *text, const struct key *key)
 {

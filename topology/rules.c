@@ -357,6 +357,18 @@ static void check_prompt(struct topology *topology, const struct topology_prompt
                      "workload.generate.prompts[%zu]: expected a text, {messages: [..]} or {tokens: [..]}", index);
 }
 
+/* prompts and prompts_file are one choice: an override of one takes the place of the other in the file, and of an
+ * earlier override.  Only two of the same source contradict each other. */
+static void choose_prompts(struct topology_generate *generate)
+{
+    if (!generate->prompts.at.line || !generate->prompts_file.at.line)
+        return;
+    if (generate->prompts_file.at.source > generate->prompts.at.source)
+        generate->prompts = (struct topology_prompts){0};
+    else if (generate->prompts.at.source > generate->prompts_file.at.source)
+        generate->prompts_file = (struct topology_string){0};
+}
+
 /* Nothing expands them here, and a folder called ~ is no one's wish. */
 static void check_path(struct topology *topology, const char *key, const struct topology_string *path)
 {
@@ -422,6 +434,7 @@ enum status rules_check(struct topology *topology)
         return st;
     check_bundle(topology, &topology->boundary.extents, &topology->boundary.bundle);
     check_workload(topology);
+    choose_prompts(&topology->workload.generate);
     check_generate(topology);
     check_path(topology, "run_dir", &topology->run_dir);
     check_path(topology, "workload.generate.model", &topology->workload.generate.model);

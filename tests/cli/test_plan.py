@@ -115,7 +115,7 @@ def mistakes(folder):
            9, err=['/nowhere'])
     expect("the topology's own model may be elsewhere", plan(folder, mesh={'pipeline': 2},
                                                             generate=generate_keys('/nowhere')), 0,
-           ['verdict    sound, but for the model, which is not here', 'the model (there is no /nowhere): layers, heads'])
+           ['verdict    sound, but for the model, which is not here', 'hidden 1..2147483647] unknown size\n', 'the model (there is no /nowhere): layers, heads'])
     expect('a misspelt model is looked for beside the topology', plan(folder, generate=generate_keys('modls/x')), 0,
            [f'the model (there is no {folder}/modls/x)'])
     empty = os.path.join(folder, 'empty')

@@ -170,6 +170,27 @@ START_TEST(override_of_a_lone_dash_is_a_text)
 }
 END_TEST
 
+START_TEST(override_of_prompts_or_their_file_takes_the_place_of_the_other)
+{
+    static const char listed[] = PAIR "workload: {generate: {model: m, prompts: [a, b]}}\n";
+    static const char filed[] = PAIR "workload: {generate: {model: m, prompts_file: p}}\n";
+    const char *const set[] = {"workload.generate.prompts_file=q", "workload.generate.prompts=[c]"};
+    struct topology *t = accepted(listed, strlen(listed), set, 1);
+
+    ck_assert_str_eq(t->workload.generate.prompts_file.value, "q");
+    ck_assert_uint_eq(t->workload.generate.prompts.count, 0);
+    topology_destroy(t);
+    t = accepted(filed, strlen(filed), set + 1, 1);
+    ck_assert_ptr_null(t->workload.generate.prompts_file.value);
+    ck_assert_uint_eq(t->workload.generate.prompts.count, 1);
+    topology_destroy(t);
+    t = accepted(listed, strlen(listed), set, 2); /* the later of the two */
+    ck_assert_ptr_null(t->workload.generate.prompts_file.value);
+    ck_assert_str_eq(t->workload.generate.prompts.item[0].text.value, "c");
+    topology_destroy(t);
+}
+END_TEST
+
 START_TEST(override_of_an_alias_leaves_its_anchor_alone)
 {
     static const char text[] = PAIR "groups:\n - {name: g, members: [0], limits: &l {max_bytes: 1B}}\n"
@@ -313,6 +334,7 @@ int main(void)
     tcase_add_test(tcase, words_of_yaml_stay_names_B04);
     tcase_add_test(tcase, byte_order_mark_line_ends_and_tabs_change_nothing_B12);
     tcase_add_test(tcase, overrides_win_and_the_later_one_wins);
+    tcase_add_test(tcase, override_of_prompts_or_their_file_takes_the_place_of_the_other);
     tcase_add_test(tcase, override_of_a_lone_dash_is_a_text);
     tcase_add_test(tcase, override_of_an_alias_leaves_its_anchor_alone);
     tcase_add_test(tcase, canonical_text_is_sorted_and_walks);

@@ -237,6 +237,7 @@ START_TEST(what_is_said_twice_must_agree)
     REFUSED(HEAD "world: 4\nplacement: {ranks_per_node: 2}\nlaunch: {slurm: {nodes: 3}}\n", "2 nodes are needed");
     REFUSED(HEAD "world: 4\nlaunch: {slurm: {nodes: 3}, hosts: [{name: a, slots: 4}]}\n", "has 1 hosts");
     REFUSED(PAIR "workload: {generate: {model: m, prompts: [a], prompts_file: b}}\n", "or prompts_file, not both");
+    REFUSED_SET(PAIR, "workload={generate: {model: m, prompts: [a], prompts_file: b}}", "or prompts_file, not both");
     REFUSED(PAIR "workload: {generate: {model: m}, train: {}}\n", "generate (line 4) or train, not both");
     REFUSED(PAIR "workload: {generate: {model: m, prompts: [{}]}}\n", "prompts[0]: expected a text");
 }
