@@ -17,6 +17,7 @@ enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, 
     const struct plugin *cuda = NULL;
     uint64_t delay_ns = ret->delay_ns;
     bool staged = ret->staged;
+    void (*watch)(struct transport_ops * carrier) = ret->watch;
     int count = 0;
     enum status st = plugin_open("mpi", &mpi, NULL, 0, err);
 
@@ -27,7 +28,10 @@ enum status device_world_open(uint64_t startup_timeout_ns, uint64_t timeout_ns, 
         st = mpi->transport->open(&carrier_options, &options.carrier, err);
     if (st != STATUS_OK)
         return st;
-    options.carrier_ops = mpi->transport;
+    ret->carrier_ops = *mpi->transport;
+    if (watch)
+        watch(&ret->carrier_ops);
+    options.carrier_ops = &ret->carrier_ops;
     ret->devices = cuda->devices;
     ret->ops = staged ? mpi->transport : cuda->transport;
     ret->rank = mpi->transport->rank(options.carrier);

@@ -28,6 +28,7 @@ CASES = [
     ('unbuilt', {'FERRY_STANDIN_FAULT': 'rank=1,op=1,kind=init'}, [0, 1], 30),
     ('reserved', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=delay:2500', 'FERRY_STANDIN_DRAIN': '1'}, [0, 1], 30),
     ('carrier', {}, [0], 30),
+    ('limited', {'FERRY_STANDIN_TAIL': '3000000'}, [0, 1], 30),
     ('raw', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=error', 'FERRY_STANDIN_LAG': '100000'}, [1], 30),
     ('slow', {'FERRY_STANDIN_FAULT': 'rank=1,op=0,kind=delay:60000'}, [0, 1], 30),
 ]

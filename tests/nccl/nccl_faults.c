@@ -20,6 +20,8 @@ enum { HEADER = 128, BYTES = 100000, TAG = 9, PATTERN = 0x5a };
 
 #define PATIENCE_NS (1500 * NS_PER_MS) /* the deadline that comm would have */
 #define RETURN_NS (5 * NS_PER_S)       /* by then the memory must be back */
+#define TIMEOUT_NS (2 * NS_PER_S)      /* of the transport */
+#define GRACE_NS (10 * NS_PER_S)       /* in which every rank leaves beyond it */
 
 static struct device_world world;
 static unsigned char *payload;
@@ -309,6 +311,42 @@ static int carrier_ends(void)
     return clock_ns() - begun_ns < RETURN_NS ? 0 : fail("it waits for its own time");
 }
 
+/* Of the end: when it began, and when NCCL's part of it was over and what is left for the carrier's. */
+static uint64_t end_begun_ns;
+static uint64_t limited_ns;
+static uint64_t left_ns;
+static void (*limit_close)(struct transport *transport, uint64_t close_ns);
+
+static void note_limit(struct transport *transport, uint64_t close_ns)
+{
+    limited_ns = clock_ns();
+    left_ns = close_ns;
+    limit_close(transport, close_ns);
+}
+
+static void watch_limit(struct transport_ops *carrier)
+{
+    limit_close = carrier->limit_close;
+    carrier->limit_close = note_limit;
+}
+
+/* A stream that rests only after seconds: both ends together take no longer than all of a rank's end may. */
+static int limited(struct work *work)
+{
+    struct error err = {0};
+    bool over = false;
+    enum status st = wait_for(work, RETURN_NS, &over, &err);
+
+    if (st != STATUS_OK || !over)
+        return fail(over ? err.text : "it does not end");
+    device_free(&world, payload);
+    end_begun_ns = clock_ns();
+    device_world_close(&world, true);
+    if (!limited_ns || limited_ns - end_begun_ns < 2 * NS_PER_S)
+        return fail(limited_ns ? "NCCL's end took no time" : "the carrier's end was not limited");
+    return limited_ns - end_begun_ns + left_ns < TIMEOUT_NS + GRACE_NS ? 0 : fail("the carrier begins from the start");
+}
+
 /* The first transfer runs for seconds; what CUDA may make only when the device rests was made before. */
 static int reserved(struct work *first)
 {
@@ -402,6 +440,8 @@ static int run(const char *mode)
         return fail(err.text);
     if (is(mode, "flip"))
         return flipped(work);
+    if (is(mode, "limited"))
+        return limited(work);
     if (is(mode, "reserved"))
         return reserved(work);
     if (is(mode, "error") && world.rank == 1)
@@ -448,7 +488,9 @@ int main(int argc, char **argv)
         world.delay_ns = 8 * NS_PER_S;
     if (is(mode, "carrier"))
         leave(carrier_ends());
-    st = device_world_open(starts ? 60 * NS_PER_S : 2 * NS_PER_S, 2 * NS_PER_S, &world, &err);
+    if (is(mode, "limited"))
+        world.watch = watch_limit;
+    st = device_world_open(starts ? 60 * NS_PER_S : 2 * NS_PER_S, TIMEOUT_NS, &world, &err);
     if (starts)
         code = st == STATUS_OK ? run(mode) : fail(err.text);
     else
