@@ -16,9 +16,9 @@ struct device_world {
     int size;
     uint64_t delay_ns; /* set before open: this rank comes so late to NCCL */
     bool staged;       /* set before open: MPI's transport alone, which does not reach the device */
-    void (*watch)(
-        struct transport_ops *carrier); /* set before open: changes the carrier's table for NCCL's transport */
-    struct transport_ops carrier_ops;
+    /* Set before open: changes the carrier's table as NCCL's transport sees it. */
+    void (*watch)(struct transport_ops *carrier);
+    struct transport_ops carrier_ops; /* that table */
 };
 
 /* Each rank takes the device of its number.  Collective, blocks. */

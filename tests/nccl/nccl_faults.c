@@ -341,7 +341,8 @@ static int limited(struct work *work)
         return fail(over ? err.text : "it does not end");
     device_free(&world, payload);
     end_begun_ns = clock_ns();
-    device_world_close(&world, true);
+    if (device_world_close(&world, true, &err) != STATUS_OK)
+        return fail(err.text);
     if (!limited_ns || limited_ns - end_begun_ns < 2 * NS_PER_S)
         return fail(limited_ns ? "NCCL's end took no time" : "the carrier's end was not limited");
     return limited_ns - end_begun_ns + left_ns < TIMEOUT_NS + GRACE_NS ? 0 : fail("the carrier begins from the start");
