@@ -102,9 +102,13 @@ static void add_hosts(const struct check_report *report, const int *members, siz
 /* A group: its operations.  A route: what its bundle carries. */
 static void add_work(const struct check_target *target, struct text *out)
 {
+    const uint32_t every = OPERATIONS_ALL & ~OPERATION_BIT(OPERATION_SEND_RECEIVE);
+    bool all = target->group && target->group->operations == every;
     const char *between = "";
 
-    for (int op = OPERATION_NONE + 1; target->group && op < OPERATION_COUNT; op++) {
+    if (all)
+        text_add(out, "every operation");
+    for (int op = OPERATION_NONE + 1; target->group && !all && op < OPERATION_COUNT; op++) {
         if (!(target->group->operations & OPERATION_BIT(op)))
             continue;
         text_add(out, "%s%s", between, operation_name((enum operation)op));

@@ -181,7 +181,7 @@ def test_refusals(tally, folder):
     failure(tally, "a plot that cannot be written", result, "storage", "no/such.svg: No such file", within=20.0)
     tally.check("all_reduce_sum" not in result.out, "nothing is measured for such a plot", result.summary())
     result = running.mpirun(3, ["bench", path, "--sizes", "64"])
-    failure(tally, "more ranks than the topology has", result, "topology", "mpirun -n 2 ferry bench", within=20.0)
+    failure(tally, "more ranks than the topology has", result, "topology", "mpirun -n 2 %s bench" % running.FERRY, within=20.0)
 
 
 def main():

@@ -83,8 +83,10 @@ result = check(os.path.join(EXAMPLES, "evaluators.yaml"), 4)
 tally.check(result.code == 0 and re.search(
     r"^evaluators +group +pass +17 +[\d.]+ ms  3, 1 on \S+: all_gather_uneven, barrier, failure_agreement$", result.out,
     re.MULTILINE) and re.search(
-        r"^tap +route +pass +9 +[\d.]+ ms  3 -> 0 on \S+: hidden f32\[rows 1\.\.64,576\], positions u32\[rows 1\.\.64\]$",
-        result.out, re.MULTILINE) and "\n4 passed, 0 failed, 0 not reached\n" in result.out,
+        r"^everyone-backwards +group +pass +340 +[\d.]+ ms  3, 2, 1, 0 on \S+: every operation$", result.out,
+        re.MULTILINE) and re.search(
+            r"^tap +route +pass +9 +[\d.]+ ms  3 -> 0 on \S+: hidden f32\[rows 1\.\.64,576\], positions u32\[rows 1\.\.64\]$",
+            result.out, re.MULTILINE) and "\n4 passed, 0 failed, 0 not reached\n" in result.out,
             "the table", result.summary())
 
 for ranks, mesh in ((1, {"data": 1}), (2, {"tensor": 2}), (3, {"pipeline": 3}), (4, {"pipeline": 2, "tensor": 2})):
@@ -186,7 +188,7 @@ expecting.failure(tally, "no topology", alone([]), "usage", r"which topology\?  
 expecting.failure(tally, "an unknown option", alone([pair, "--jason"]), "usage", "jason", printed=None)
 expecting.failure(tally, "a fault that is none", alone([pair, "--fault", "rank=0,op=1,kind=x"]), "usage", "--fault",
                   printed=None)
-expecting.failure(tally, "another number of ranks", check(pair, 3), "topology", r"mpirun -n 2 ferry check")
+expecting.failure(tally, "another number of ranks", check(pair, 3), "topology", r"mpirun -n 2 %s check" % running.FERRY)
 result = alone(["--help"])
 tally.check(result.code == 0 and "--json" in result.out and "Exit codes" in result.out, "--help", result.summary())
 mixed = running.execute([running.MPIRUN, "--oversubscribe", "-n", "1", *running.RANK, running.FERRY, "check", pair, ":",
