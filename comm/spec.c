@@ -1,10 +1,11 @@
-/* The operations' words, and the digest of a bundle's schema. */
+/* The operations' words, what a group was not given, and the digest of a bundle's schema. */
 #include "comm/spec.h"
 
 #include <string.h>
 #include <xxhash.h>
 
 #include "base/bytes.h"
+#include "base/text.h"
 
 static const char *const names[OPERATION_COUNT] = {
     [OPERATION_NONE] = "none",
@@ -31,6 +32,38 @@ enum operation operation_from_name(const char *name)
             return (enum operation)i;
     }
     return OPERATION_NONE;
+}
+
+static enum status lacks(const struct group_spec *spec, const char *found, const char *what, struct text *selected,
+                         struct error *err)
+{
+    enum status st = error_set(err, STATUS_INVALID, "group %s: %s was not selected for it: its %s are %s", spec->name,
+                               found, what, selected->length ? text_string(selected) : "none");
+
+    text_done(selected);
+    return st;
+}
+
+enum status group_spec_lacks_operation(const struct group_spec *spec, enum operation operation, struct error *err)
+{
+    struct text selected = {0};
+
+    for (int i = OPERATION_NONE + 1; i < OPERATION_COUNT; i++) {
+        if (spec->operations & OPERATION_BIT(i))
+            text_add(&selected, "%s%s", selected.length ? ", " : "", names[i]);
+    }
+    return lacks(spec, operation_name(operation), "operations", &selected, err);
+}
+
+enum status group_spec_lacks_dtype(const struct group_spec *spec, enum dtype dtype, struct error *err)
+{
+    struct text selected = {0};
+
+    for (int i = 0; i < DTYPE_COUNT; i++) {
+        if (spec->dtypes & DTYPE_BIT(i))
+            text_add(&selected, "%s%s", selected.length ? ", " : "", dtype_name((enum dtype)i));
+    }
+    return lacks(spec, dtype_name(dtype), "dtypes", &selected, err);
 }
 
 /* Each part's digest is seeded with what came before it. */

@@ -36,13 +36,17 @@
  * Threads.  Calls may come from any thread; a handle is used by one at a time.  libferry keeps one thread of its own,
  * which answers other ranks while the program computes.
  *
+ * Processes.  A program may fork before ferry_open.  Afterwards a session is its process's alone: in a forked one there
+ * is nobody to answer the other ranks, and what it sent would come from its parent's rank.  There the calls
+ * that post, wait, make progress or close are FERRY_INVALID, ferry_test is FERRY_FAILED, and ferry_fail does nothing;
+ * the parent goes on.
+ *
  * MPI.  ferry_open initialises MPI unless the program did, and works on a duplicate of its world.  A program that has
  * initialised MPI must have MPI_THREAD_MULTIPLE; where Ferry initialises it the program makes no call of MPI while a
  * session is open, and can open one session only, since MPI starts once in a process.  Tensors lie in host memory and
  * travel over MPI: communication.transport is mpi or auto; a file that says nccl is opened with the override
- * communication.transport=mpi.  After a failure MPI_Finalize can
- * hang for ever: it is not called, and the program must not call it; leave with an exit code other than 0
- * (ferry_exit_code). */
+ * communication.transport=mpi.  After a failure MPI_Finalize can hang for ever: it is not called, and the program must
+ * not call it; leave with an exit code other than 0 (ferry_exit_code). */
 #ifndef FERRY_H
 #define FERRY_H
 
@@ -139,9 +143,10 @@ FERRY_API enum ferry_status ferry_open(const char *topology, const struct ferry_
  * Without a failure: collective over the world; blocks until every rank has come, at most communication.timeout after
  * the last sign of life; MPI is finalised if Ferry initialised it.  After a failure, or when a rank does not come:
  * nothing waits, MPI is not finalised, memory that MPI may still use stays to the end of the process.
- * FERRY_OK, or the session's failure; the session is gone either way.  Work of an executor that gives no sign of life
- * is named with its executor.  A rank that is lost when all have come and MPI has not ended yet is missed by every
- * other one, each for itself: FERRY_STUCK about communication.timeout and 8 s later, or FERRY_TRANSPORT, with speak 1.
+ * FERRY_OK, or the session's failure; the session is gone either way.  FERRY_INVALID in a forked process: nothing. Work
+ * of an executor that gives no sign of life is named with its executor.  A rank that is lost when all have come and MPI
+ * has not ended yet is missed by every other one, each for itself: FERRY_STUCK about communication.timeout and 8 s
+ * later, or FERRY_TRANSPORT, with speak 1.
  */
 FERRY_API enum ferry_status ferry_close(struct ferry_session *session, struct ferry_error *error);
 

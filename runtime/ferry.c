@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/fault.h"
 #include "comm/plugin.h"
@@ -87,6 +88,24 @@ enum ferry_status ferry_given(const struct named *named, struct ferry_error *err
     if (!named->name)
         return FERRY_OK;
     return ferry_result(NULL, error_set(&err, STATUS_INVALID, "%s is NULL", named->name), &err, error);
+}
+
+enum status ferry_here_own(const struct ferry_session *session, struct error *err)
+{
+    if (session->process == getpid())
+        return STATUS_OK;
+    return error_set(
+        err, STATUS_INVALID,
+        "this session is process %d's, and process %d was forked from it: only the process that has opened a "
+        "session may use it",
+        (int)session->process, (int)getpid());
+}
+
+enum ferry_status ferry_here(const struct ferry_session *session, struct ferry_error *error)
+{
+    struct error err = {0};
+
+    return ferry_result(NULL, ferry_here_own(session, &err), &err, error);
 }
 
 void ferry_line(char *line, size_t line_bytes, const char *text)
@@ -269,6 +288,7 @@ enum ferry_status ferry_open(const char *topology, const struct ferry_options *o
 
     if (!session)
         return ferry_result(NULL, error_set(&err, STATUS_NOMEM, "a session"), &err, error);
+    session->process = getpid();
     options = options ? options : &none;
     prepared = ret ? prepare(session, topology, options, &why) : error_set(&why, STATUS_INVALID, "ret is NULL");
     st = start(session, options, &ops, &err);
@@ -297,8 +317,9 @@ enum ferry_status ferry_close(struct ferry_session *session, struct ferry_error 
     enum ferry_status status;
     enum status st;
 
-    if (!session)
-        return FERRY_OK;
+    status = session ? ferry_here(session, error) : FERRY_OK;
+    if (!session || status != FERRY_OK)
+        return status;
     st = session_check(session->session, &err);
     if (st == STATUS_OK)
         st = session_close(session->session, true, &err);
@@ -353,6 +374,8 @@ enum ferry_status ferry_progress(struct ferry_session *session, struct ferry_err
     struct error err = {0};
     enum ferry_status given = GIVEN(error, NAMED(session));
 
+    if (given == FERRY_OK)
+        given = ferry_here(session, error);
     if (given != FERRY_OK)
         return given;
     session_progress(session->session);
@@ -361,7 +384,7 @@ enum ferry_status ferry_progress(struct ferry_session *session, struct ferry_err
 
 void ferry_phase(struct ferry_session *session, const char *phase)
 {
-    if (session && phase)
+    if (session && phase && ferry_here(session, NULL) == FERRY_OK)
         session_phase(session->session, phase);
 }
 
@@ -371,7 +394,7 @@ void ferry_fail(struct ferry_session *session, enum ferry_status status, const c
     char line[FERRY_ERROR_BYTES];
     char text[FERRY_ERROR_BYTES + 64];
 
-    if (!session)
+    if (!session || ferry_here(session, NULL) != FERRY_OK)
         return;
     ferry_line(line, sizeof line, why);
     if (st == STATUS_OK || (st == STATUS_INTERNAL && status != FERRY_INTERNAL)) {

@@ -11,7 +11,12 @@ _Static_assert(FERRY_FOREVER == DEADLINE_NONE, "for ever is no deadline");
 
 bool posting_begin(struct posting *posting, struct ferry_session *session)
 {
-    *posting = (struct posting){.session = session, .completion = calloc(1, sizeof *posting->completion)};
+    *posting = (struct posting){.session = NULL};
+    posting->status = ferry_here_own(session, &posting->err);
+    if (posting->status != STATUS_OK)
+        return false;
+    posting->session = session;
+    posting->completion = calloc(1, sizeof *posting->completion);
     if (!posting->completion) {
         posting->status = error_set(&posting->err, STATUS_NOMEM, "a completion");
         return false;
@@ -33,7 +38,7 @@ enum ferry_state ferry_test(struct ferry_completion *completion)
 {
     enum ferry_state state;
 
-    if (!completion)
+    if (!completion || ferry_here(completion->session, NULL) != FERRY_OK)
         return FERRY_FAILED;
     state = (enum ferry_state)completion_test(completion->completion);
     if (state == FERRY_PENDING && completion_quarantined(completion->completion))
@@ -54,6 +59,8 @@ enum ferry_status ferry_wait(struct ferry_completion *completion, uint64_t timeo
     enum status st;
     enum ferry_status given = GIVEN(error, NAMED(completion));
 
+    if (given == FERRY_OK)
+        given = ferry_here(completion->session, error);
     if (given != FERRY_OK)
         return given;
     st = completion_wait(completion->completion, deadline_after(timeout_ns), &err);
@@ -98,7 +105,7 @@ enum ferry_status ferry_finish(struct ferry_completion *completion, struct ferry
 
     if (status == FERRY_OK)
         ferry_release(completion);
-    else
+    else if (completion && ferry_here(completion->session, NULL) == FERRY_OK)
         ferry_abandon(completion);
     return status;
 }

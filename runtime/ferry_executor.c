@@ -40,6 +40,8 @@ enum ferry_status ferry_executor_create(struct ferry_session *session, const cha
 {
     enum ferry_status given = GIVEN(error, NAMED(session), NAMED(name), NAMED(ret));
 
+    if (given == FERRY_OK)
+        given = ferry_here(session, error);
     return given == FERRY_OK ? open_executor(session, NULL, name, capacity, ret, error) : given;
 }
 

@@ -5,6 +5,8 @@
 #ifndef RUNTIME_FERRY_PRIVATE_H
 #define RUNTIME_FERRY_PRIVATE_H
 
+#include <sys/types.h>
+
 #include "comm/completion.h"
 #include "comm/group.h"
 #include "comm/route.h"
@@ -36,6 +38,7 @@ struct ferry_completion {
 };
 
 struct ferry_session {
+    pid_t process; /* that has opened it */
     struct topology *topology;
     struct plan *plan;
     struct rank_plan rank;
@@ -66,6 +69,11 @@ struct named {
 /* FERRY_OK, or FERRY_INVALID with the first that is NULL. */
 enum ferry_status ferry_given(const struct named *named, struct ferry_error *error);
 
+/* FERRY_OK, or FERRY_INVALID in a process that was forked from the session's own: there is no control thread there, and
+ * what it sent would come from its parent's rank. */
+enum ferry_status ferry_here(const struct ferry_session *session, struct ferry_error *error);
+enum status ferry_here_own(const struct ferry_session *session, struct error *err);
+
 /* The program's sentence on one line; says so where there is none (NULL or empty). */
 void ferry_line(char *line, size_t line_bytes, const char *text);
 
@@ -83,7 +91,7 @@ struct posting {
     struct error err;
 };
 
-/* Prepare; false: posting_end says why. */
+/* Prepare; false: posting_end says why (session NULL then: it is none of the session's). */
 bool posting_begin(struct posting *posting, struct ferry_session *session);
 /* It was posted (status is STATUS_OK: *ret is the completion) or not. */
 enum ferry_status posting_end(struct posting *posting, struct ferry_completion **ret, struct ferry_error *error);

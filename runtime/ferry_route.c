@@ -38,6 +38,8 @@ enum ferry_status ferry_acquire(struct ferry_route *route, struct ferry_bundle *
     enum status st;
     enum ferry_status given = GIVEN(error, NAMED(route), NAMED(ret));
 
+    if (given == FERRY_OK)
+        given = ferry_here(route->session, error);
     if (given != FERRY_OK)
         return given;
     st = route_acquire(route->route, (struct bundle **)ret, &err);

@@ -5,9 +5,11 @@
 #include <ferry.h>
 #include <mpi.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -571,6 +573,40 @@ static void scene_again(void)
     report("sum", sum(group_named("turned"), 1000));
 }
 
+static void use_parents_session(struct ferry_completion *pending)
+{
+    struct ferry_completion *completion = NULL;
+    struct ferry_bundle *bundle = NULL;
+    struct ferry_route *route = NULL;
+
+    report("child", ferry_barrier(group_named("turned"), &completion, &error));
+    report("child", ferry_progress(session, &error));
+    report("child", ferry_finish(pending, &error));
+    if (ferry_find_route(session, "lone", &route, &error) == FERRY_OK)
+        report("child", ferry_acquire(route, &bundle, &error));
+    ferry_fail(session, FERRY_STORAGE, "a child's mistake");
+    say("child: test %d, fail quiet", (int)ferry_test(pending));
+    report("child", ferry_close(session, &error));
+}
+
+/* A child says nothing in its parent's name, whose operation is under way meanwhile. */
+static void scene_forked(void)
+{
+    struct ferry_completion *pending = NULL;
+    struct ferry_tensor *tensor = floats(1000);
+    pid_t child;
+
+    ferry_all_reduce_sum(group_named("turned"), tensor, tensor, &pending, &error);
+    child = fork();
+    if (child == 0) {
+        use_parents_session(pending);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    report("sum", ferry_finish(pending, &error));
+    ferry_tensor_release(tensor);
+}
+
 /* Every rank comes to the end, and MPI's own end does not come about. */
 static void scene_refused(void)
 {
@@ -625,6 +661,7 @@ static const struct scene {
               {"odd", scene_odd},
               {"lingering", scene_lingering},
               {"again", scene_again},
+              {"forked", scene_forked},
               {"refused", scene_refused},
               {"absent", scene_absent},
               {"fail", scene_fail},
@@ -639,6 +676,7 @@ int main(int argc, char **argv)
 {
     const char *set[8], *fault[8];
     struct ferry_options options = {.size = sizeof options, .set = set, .fault = fault};
+    bool lingering = argc > 1 && !strcmp(argv[1], "lingering");
     enum ferry_status status;
     double start, took;
 
@@ -677,8 +715,10 @@ int main(int argc, char **argv)
     if (status != FERRY_OK) {
         took = seconds() - start;
         report("close", status);
-        sleep(1); /* mpirun ends the others when the first one leaves: let them have their say */
-        printf("closed in time %d: %s\n", took < (strcmp(argv[1], "lingering") ? 4 : 8), ferry_status_name(status));
+        /* mpirun ends the others when the first one leaves: let them have their say, also one that waits for its work.
+         */
+        sleep(lingering ? 3 : 1);
+        printf("closed in time %d: %s\n", took < (lingering ? 8 : 4), ferry_status_name(status));
     }
     return fflush(stdout) ? 94 : ferry_exit_code(status);
 }

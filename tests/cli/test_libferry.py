@@ -213,8 +213,9 @@ for number, (what, pattern) in enumerate([
         ("route", "invalid argument, speak 1: no route is named tip; did you mean tap\\?"),
         ("line", "invalid argument, speak 1: the mesh has no groups along tensor: its size is 1"),
         ("axis", "invalid argument, speak 1: depth is no axis: data, pipeline, tensor or expert"),
-        ("operation", "invalid argument, speak 1: group narrow: broadcast was not selected for it"),
-        ("dtype", "invalid argument, speak 1: group narrow: f32 was not selected for it"),
+        ("operation", "invalid argument, speak 1: group narrow: broadcast was not selected for it: its operations are "
+         "all_reduce_sum"),
+        ("dtype", "invalid argument, speak 1: group narrow: f32 was not selected for it: its dtypes are u32"),
         ("root", "invalid argument, speak 1: group turned: root 99 among 2 members"),
         ("view", "invalid argument, speak 1: .*f32 wants addresses that are multiples of 4"),
         ("huge", "over a limit, .*"), ("sum", "ok"), ("counts", "invalid argument, speak 1: counts is NULL"),
@@ -348,6 +349,12 @@ tally.check(result.code == 0 and len(re.findall(
     "for it: .* use that one, or, for several, call MPI_Init_thread with MPI_THREAD_MULTIPLE before the first",
     result.out)) == 2 and result.out.count("sum: ok") == 2,
             "a second session beside the first is refused by name, and the first goes on", result.summary())
+result = run([probe, "forked", topology(2)], 2)
+tally.check(result.code == 0 and len(re.findall(
+    r"rank [01]: child: invalid argument, speak 1: this session is process \d+'s, and process \d+ was forked from it: only "
+    "the process that has opened a session may use it", result.out)) == 10 and
+            result.out.count("child: test 2, fail quiet") == 2 and result.out.count("sum: ok") == 2,
+            "a forked process cannot use its parent's session, which goes on", result.summary())
 result = run([probe, "multiple", topology(2)], 2)
 tally.check(result.code == 0 and result.out.count("sum: ok") == 4 and result.out.count("close: ok") == 4 and
             result.out.count("own MPI has 2 ranks") == 2,
