@@ -163,8 +163,10 @@ static enum status check_tensor(const struct group *group, const struct tensor *
 
     if (!tensor)
         return error_set(err, STATUS_INVALID, "group %s: a tensor is missing", name);
-    if (!(group->spec.dtypes & DTYPE_BIT(tensor->dtype)))
-        return group_spec_lacks_dtype(&group->spec, tensor->dtype, err);
+    if (!(group->spec.dtypes & DTYPE_BIT(tensor->dtype))) {
+        group_spec_lacks_dtype(&group->spec, tensor->dtype, err);
+        return STATUS_INVALID;
+    }
     if (tensor->bytes > group->spec.max_bytes)
         return error_set(err, STATUS_OVERFLOW, "group %s: %zu bytes exceed its limit of %" PRIu64, name, tensor->bytes,
                          group->spec.max_bytes);
@@ -205,8 +207,10 @@ static enum status prepare(struct group *group, enum operation operation, struct
 
     if (st != STATUS_OK)
         return st;
-    if (!(group->spec.operations & OPERATION_BIT(operation)))
-        return group_spec_lacks_operation(&group->spec, operation, err);
+    if (!(group->spec.operations & OPERATION_BIT(operation))) {
+        group_spec_lacks_operation(&group->spec, operation, err);
+        return STATUS_INVALID;
+    }
     if (operation != OPERATION_BARRIER && operation != OPERATION_FAILURE_AGREEMENT)
         st = check_tensors(group, send, recv, err);
     if (st != STATUS_OK)

@@ -34,17 +34,15 @@ enum operation operation_from_name(const char *name)
     return OPERATION_NONE;
 }
 
-static enum status lacks(const struct group_spec *spec, const char *found, const char *what, struct text *selected,
-                         struct error *err)
+static void lacks(const struct group_spec *spec, const char *found, const char *what, struct text *selected,
+                  struct error *err)
 {
-    enum status st = error_set(err, STATUS_INVALID, "group %s: %s was not selected for it: its %s are %s", spec->name,
-                               found, what, selected->length ? text_string(selected) : "none");
-
+    (void)error_set(err, STATUS_INVALID, "group %s: %s was not selected for it: its %s are %s", spec->name, found, what,
+                    selected->length ? text_string(selected) : "none");
     text_done(selected);
-    return st;
 }
 
-enum status group_spec_lacks_operation(const struct group_spec *spec, enum operation operation, struct error *err)
+void group_spec_lacks_operation(const struct group_spec *spec, enum operation operation, struct error *err)
 {
     struct text selected = {0};
 
@@ -52,10 +50,10 @@ enum status group_spec_lacks_operation(const struct group_spec *spec, enum opera
         if (spec->operations & OPERATION_BIT(i))
             text_add(&selected, "%s%s", selected.length ? ", " : "", names[i]);
     }
-    return lacks(spec, operation_name(operation), "operations", &selected, err);
+    lacks(spec, operation_name(operation), "operations", &selected, err);
 }
 
-enum status group_spec_lacks_dtype(const struct group_spec *spec, enum dtype dtype, struct error *err)
+void group_spec_lacks_dtype(const struct group_spec *spec, enum dtype dtype, struct error *err)
 {
     struct text selected = {0};
 
@@ -63,7 +61,7 @@ enum status group_spec_lacks_dtype(const struct group_spec *spec, enum dtype dty
         if (spec->dtypes & DTYPE_BIT(i))
             text_add(&selected, "%s%s", selected.length ? ", " : "", dtype_name((enum dtype)i));
     }
-    return lacks(spec, dtype_name(dtype), "dtypes", &selected, err);
+    lacks(spec, dtype_name(dtype), "dtypes", &selected, err);
 }
 
 /* Each part's digest is seeded with what came before it. */

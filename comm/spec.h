@@ -59,9 +59,9 @@ struct tensor_spec {
     struct dim_spec dim[TENSOR_MAX_NDIM];
 };
 
-/* STATUS_INVALID with the sentence for who uses what was not selected: what was. */
-enum status group_spec_lacks_operation(const struct group_spec *spec, enum operation operation, struct error *err);
-enum status group_spec_lacks_dtype(const struct group_spec *spec, enum dtype dtype, struct error *err);
+/* The sentence (of STATUS_INVALID) for who uses what was not selected: it tells what was. */
+void group_spec_lacks_operation(const struct group_spec *spec, enum operation operation, struct error *err);
+void group_spec_lacks_dtype(const struct group_spec *spec, enum dtype dtype, struct error *err);
 
 struct extent_spec {
     const char *name;

@@ -43,6 +43,19 @@ def at_the_same_time():
                 str(os.listdir(os.path.join(where, "chat-mine"))))
 
 
+def at_the_same_moment():
+    slow = command("--fault", "rank=1,op=16,kind=delay:5s")  # each outlasts the other's start
+    both = [running.Run(slow, extra_env={"FERRY_RUN_ID": "both"}) for _ in range(2)]
+    first, second = sorted((run.finish(60) for run in both), key=lambda result: result.code)
+    expecting.success(tally, "one of two jobs that start under one id at the same moment runs", first)
+    expecting.failure(tally, "and one is refused", second, "environment",
+                      r"run_dir: %s/chat-both is the folder of another job that runs, process \d+ on %s, since " %
+                      (where, os.uname().nodename), "give this one another FERRY_RUN_ID")
+    said = running.execute([running.FERRY, "doctor", os.path.join(where, "chat-both"), "--json"], timeout=30)
+    tally.check(said.code == 0 and json.loads(said.out.splitlines()[0])["verdict"] == "ended well",
+                "the folder tells of the one that runs", said.summary())
+
+
 def one_after_the_other():
     mine = {"FERRY_RUN_ID": "again"}
     failed = running.execute(command("--fault", "rank=1,op=12,kind=kill"), extra_env=mine, timeout=30)
@@ -64,7 +77,7 @@ def no_name():
 
 
 def main():
-    for case in (at_the_same_time, one_after_the_other, no_name):
+    for case in (at_the_same_time, at_the_same_moment, one_after_the_other, no_name):
         case()
     tally.finish()
 
