@@ -1,9 +1,10 @@
 /* Four weight rows at a time, blocks of 32 side by side.
  *
- * The scales of a run of blocks are made first, so that the loop over blocks only loads them.  A block is worked in two
- * halves of eight lanes, each with the four rows behind each other: the two vectors of activations of a half and the
- * eight accumulators then stay in the 16 registers.  The rows of a group lie behind each other in memory (unless they
- * are columns of wider ones), so one straight line of prefetches runs ahead of them. */
+ * The scales of a run of blocks are made first, so that the loop over blocks only loads them.  The four rows of a block
+ * are worked behind each other, each with its 32 weights and its two accumulators; activations are read where they are
+ * multiplied, so that the eight accumulators and a row's weights stay in the 16 registers.  The rows of a group lie
+ * behind each other in memory (unless they are columns of wider ones), so one straight line of prefetches runs ahead of
+ * them. */
 #include "backends/cpu/avx2_stream.h"
 
 #include <stdbool.h>
@@ -40,13 +41,18 @@ INLINE void make_scales(const unsigned char *const *p, size_t begin, size_t end,
     }
 }
 
-INLINE __m256 weight(const float *scale, __m256i q, const struct kind kind)
+INLINE __m256 weight(__m256 scale, __m256 bias, __m256i q, const struct kind kind)
 {
-    __m256 d = _mm256_broadcast_ss(scale);
-
     if (kind.bias)
-        return _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(q), _mm256_broadcast_ss(scale + 1));
-    return _mm256_mul_ps(d, _mm256_cvtepi32_ps(q));
+        return _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(q), bias);
+    return _mm256_mul_ps(scale, _mm256_cvtepi32_ps(q));
+}
+
+/* lanes += w * x.  Said to the processor itself: x is part of the instruction and the sum stays in its register, where
+ * compilers load and copy, and the number of instructions is what bounds these loops. */
+INLINE void accumulate(__m256 *lanes, __m256 w, const float *x)
+{
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(*lanes) : "x"(w), "m"(*(const float(*)[HALF])(const void *)x));
 }
 
 /* Elements 8 half + 0..7 and, 16 further on, the second eight that fall on the same lanes. */
@@ -67,20 +73,28 @@ INLINE void load_pair(const unsigned char *quants, int half, __m256i *first, __m
     }
 }
 
-INLINE void add_block(const unsigned char *const *p, size_t at, const float *x, const float *scales, int half,
-                      __m256 *lanes, const struct kind kind)
+/* A block of one row to its lanes 0..7 and 8..15. */
+INLINE void add_block(const unsigned char *quants, const float *scales, const float *x, __m256 *lanes,
+                      const struct kind kind)
 {
-    __m256 low = _mm256_loadu_ps(x + HALF * half);
-    __m256 high = _mm256_loadu_ps(x + 16 + HALF * half);
+    __m256 scale = _mm256_broadcast_ss(scales);
+    __m256 bias = kind.bias ? _mm256_broadcast_ss(scales + 1) : _mm256_setzero_ps();
+    __m256 w[2][2];
 
     UNROLL
-    for (int j = 0; j < ROWS; j++) {
+    for (int half = 0; half < 2; half++) {
         __m256i first;
         __m256i second;
 
-        load_pair(p[j] + at + kind.header, half, &first, &second, kind);
-        lanes[j] = _mm256_fmadd_ps(weight(scales + 2 * j, first, kind), low, lanes[j]);
-        lanes[j] = _mm256_fmadd_ps(weight(scales + 2 * j, second, kind), high, lanes[j]);
+        load_pair(quants, half, &first, &second, kind);
+        w[0][half] = weight(scale, bias, first, kind);
+        w[1][half] = weight(scale, bias, second, kind);
+    }
+    UNROLL
+    for (int part = 0; part < 2; part++) {
+        UNROLL
+        for (int half = 0; half < 2; half++)
+            accumulate(&lanes[half], w[part][half], x + 2 * HALF * part + HALF * half);
     }
 }
 
@@ -89,32 +103,29 @@ INLINE void stream_group(const unsigned char *const *p, size_t blocks, const uns
                          float *sums, const struct kind kind)
 {
     float scales[RUN_BLOCKS * ROWS * 2];
-    __m256 first[ROWS];
-    __m256 second[ROWS];
+    __m256 lanes[ROWS][2];
 
     UNROLL
     for (int j = 0; j < ROWS; j++)
-        first[j] = second[j] = _mm256_setzero_ps();
+        lanes[j][0] = lanes[j][1] = _mm256_setzero_ps();
     for (size_t begin = 0; begin < blocks; begin += RUN_BLOCKS) {
         size_t end = begin + RUN_BLOCKS < blocks ? begin + RUN_BLOCKS : blocks;
 
         make_scales(p, begin, end, scales, kind);
         for (size_t b = begin; b < end; b++) {
-            const float *s = scales + (b - begin) * ROWS * 2;
-
             UNROLL
             for (size_t line = 0; line < ROWS * kind.bytes; line += 64)
                 _mm_prefetch((const char *)(ahead + b * ROWS * kind.bytes + line), _MM_HINT_T0);
-            add_block(p, b * kind.bytes, x + b * 32, s, 0, first, kind);
-            /* Loading the scales again is free; keeping them costs the accumulators their registers. */
-            __asm__("" : "+r"(s));
-            add_block(p, b * kind.bytes, x + b * 32, s, 1, second, kind);
+            UNROLL
+            for (int j = 0; j < ROWS; j++)
+                add_block(p[j] + b * kind.bytes + kind.header, scales + (b - begin) * ROWS * 2 + 2 * j, x + b * 32,
+                          lanes[j], kind);
         }
     }
     UNROLL
     for (int j = 0; j < ROWS; j++)
-        first[j] = _mm256_add_ps(first[j], second[j]);
-    _mm_storeu_ps(sums, sum_four(first[0], first[1], first[2], first[3]));
+        lanes[j][0] = _mm256_add_ps(lanes[j][0], lanes[j][1]);
+    _mm_storeu_ps(sums, sum_four(lanes[0][0], lanes[1][0], lanes[2][0], lanes[3][0]));
 }
 
 INLINE void stream(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y,
