@@ -10,6 +10,8 @@
 
 #include "base/size.h"
 
+enum { MIX_POSITIONS = 64 };
+
 static size_t head_width(uint32_t head_dim)
 {
     return ((size_t)head_dim + LANES - 1) / LANES * LANES;
@@ -122,7 +124,7 @@ static void load_queries(const struct attention_job *job, const struct query_til
 
 /* Scores of every query against the keys that all tokens of the tile see, then of each later token alone. */
 static void score_tile(const struct attention_job *job, const struct query_tile *tile, const float *query,
-                       float *scores)
+                       float *packed, float *scores)
 {
     size_t common = (size_t)tile->segment->position + tile->token + 1;
     size_t heads = tile->group.count;
@@ -139,7 +141,12 @@ static void score_tile(const struct attention_job *job, const struct query_tile 
                         .y = scores,
                         .ldy = tile->ld_scores};
 
+    if (job->compute->kernels->pack && tile->vectors >= PACK_MIN_TOKENS) {
+        job->compute->kernels->pack(query, job->width, tile->vectors, job->width, packed);
+        call.packed = packed;
+    }
     job->compute->kernels->tile(&call);
+    call.packed = NULL;
     call.panel = keys + common * job->width;
     call.tokens = heads;
     for (uint32_t t = 1; t < tile->tokens; t++) {
@@ -150,7 +157,8 @@ static void score_tile(const struct attention_job *job, const struct query_tile 
     }
 }
 
-/* The same cut for the weighted sum of values: chains go on where the common part left them. */
+/* The same cut for the weighted sum of values: chains go on where the common part left them.  All queries take their
+ * share of a few values, which are then in the first-level cache, before any takes more. */
 static void mix_tile(const struct attention_job *job, const struct query_tile *tile, const float *scores, float *mixed)
 {
     size_t common = (size_t)tile->segment->position + tile->token + 1;
@@ -167,7 +175,12 @@ static void mix_tile(const struct attention_job *job, const struct query_tile *t
                        .ldo = job->width};
 
     memset(mixed, 0, tile->vectors * job->width * sizeof *mixed);
-    job->compute->kernels->mix(&call);
+    for (size_t j = 0; j < common; j += MIX_POSITIONS) {
+        call.weight = scores + j;
+        call.value = values + j * job->width;
+        call.count = common - j < MIX_POSITIONS ? common - j : MIX_POSITIONS;
+        job->compute->kernels->mix(&call);
+    }
     call.value = values + common * job->width;
     call.rows = heads;
     for (uint32_t t = 1; t < tile->tokens; t++) {
@@ -187,9 +200,9 @@ static void attend_tile(const struct attention_job *job, struct scratch *scratch
     float inverse[ATTEND_MAX_ROWS];
 
     tile->vectors = heads * tile->tokens;
-    tile->ld_scores = (longest + LANES - 1) / LANES * LANES;
+    tile->ld_scores = attention_score_stride(longest);
     load_queries(job, tile, scratch->query);
-    score_tile(job, tile, scratch->query, scratch->scores);
+    score_tile(job, tile, scratch->query, scratch->packed, scratch->scores);
     for (size_t i = 0; i < tile->vectors; i++)
         inverse[i] =
             kernels->softmax(scratch->scores + i * tile->ld_scores, longest - tile->tokens + 1 + i / heads, a->scale);
@@ -210,7 +223,7 @@ static void attend_unit(const struct attention_job *job, struct scratch *scratch
 
     while (token < end) {
         size_t longest = (size_t)segment->position + end;
-        size_t vectors = CPU_MAX_CONTEXT / ((longest + LANES - 1) / LANES * LANES);
+        size_t vectors = CPU_MAX_CONTEXT / attention_score_stride(longest);
         struct query_tile tile = {.segment = segment, .group = group, .token = token};
 
         vectors = vectors < ATTEND_MAX_ROWS ? vectors : ATTEND_MAX_ROWS;

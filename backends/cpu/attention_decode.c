@@ -19,7 +19,7 @@ struct item {
     const struct segment *segment;
     struct head_group group;
     size_t length;    /* positions seen */
-    size_t ld_scores; /* length, padded */
+    size_t ld_scores; /* from one head's to the next */
     float *scores;    /* [group.count, ld_scores] in some thread's scratch */
     float inverse[ATTEND_MAX_ROWS];
 };
@@ -31,11 +31,6 @@ struct round {
     size_t chunks; /* units of an item in the running fork */
 };
 
-static size_t padded(size_t length)
-{
-    return (length + LANES - 1) / LANES * LANES;
-}
-
 bool attention_is_decode(const struct attention_job *job, size_t rows, size_t pairs)
 {
     const struct attention *a = job->a;
@@ -46,7 +41,7 @@ bool attention_is_decode(const struct attention_job *job, size_t rows, size_t pa
         const struct segment *segment = &a->segments[s];
         size_t heads = a->heads < ATTEND_MAX_ROWS ? a->heads : ATTEND_MAX_ROWS;
 
-        if (segment->count > 1 || padded((size_t)segment->position + 1) > CPU_MAX_CONTEXT / heads)
+        if (segment->count > 1 || attention_score_stride((size_t)segment->position + 1) > CPU_MAX_CONTEXT / heads)
             return false;
     }
     return rows > 0;
@@ -168,7 +163,7 @@ void attention_decode(struct attention_job *job)
     for (uint32_t s = 0; s < job->a->segment_count; s++) {
         struct item item = {.segment = &job->a->segments[s], .length = (size_t)job->a->segments[s].position + 1};
 
-        item.ld_scores = padded(item.length);
+        item.ld_scores = attention_score_stride(item.length);
         for (size_t i = 0; item.segment->count && attention_group(job, i, &item.group); i++) {
             size_t wanted = item.group.count * item.ld_scores;
 

@@ -25,6 +25,13 @@ struct attention_job {
 float *attention_keys(const struct attention_job *job, const struct segment *segment, uint32_t kv);
 float *attention_values(const struct attention_job *job, const struct segment *segment, uint32_t kv);
 
+/* From one query's scores to the next one's: an odd number of cache lines, so that they do not all fall on the same
+ * places of a cache. */
+static inline size_t attention_score_stride(size_t length)
+{
+    return ((length + LANES - 1) / LANES | 1) * LANES;
+}
+
 /* One rotated head to out, padded to width. */
 void attention_rotate(const struct attention_job *job, const float *x, size_t position, float *out);
 

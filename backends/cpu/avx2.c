@@ -3,6 +3,7 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "backends/cpu/avx2_columns.h"
 #include "backends/cpu/avx2_stream.h"
 #include "backends/cpu/avx2_tile.h"
 #include "backends/cpu/inline.h"
@@ -393,6 +394,8 @@ const struct kernels kernels_avx2 = {
     .name = "avx2",
     .panel_rows = AVX2_TILE_ROWS,
     .tile = tile_avx2,
+    .pack = pack_avx2,
+    .packed_rows = AVX2_COLUMN_ROWS,
     .mix = mix_avx2,
     .row = &row_kernels_plain_avx2,
     .vector = {[WEIGHT_F32] = vector_f32,

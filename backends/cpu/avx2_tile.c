@@ -6,6 +6,7 @@
 
 #include <immintrin.h>
 
+#include "backends/cpu/avx2_columns.h"
 #include "backends/cpu/avx2_stream.h"
 #include "backends/cpu/inline.h"
 #include "backends/cpu/kernels.h"
@@ -13,6 +14,7 @@
 enum {
     HALF = 8, /* floats in a vector */
     TILE_TOKENS = 4,
+    FEW_ROWS = 4,
     AHEAD_BYTES = 4096 /* prefetched before they are wanted */
 };
 
@@ -146,10 +148,80 @@ INLINE void tile_rows(const struct tile *tile, size_t r, int R)
         tile_dots(tile, r, t, R, 1);
 }
 
+/* ---- The same for fewer activation rows than a tile's, as decoding's: four sums are four panel rows' ---- */
+
+/* T activation rows, a constant. */
+INLINE void few_dots(const struct tile *tile, size_t r, int T)
+{
+    const float *w = tile->panel + r * tile->stride;
+    __m256 lanes[2][FEW_ROWS][TILE_TOKENS];
+
+    UNROLL
+    for (int h = 0; h < 2; h++) {
+        UNROLL
+        for (int i = 0; i < FEW_ROWS; i++) {
+            UNROLL
+            for (int j = 0; j < T; j++)
+                lanes[h][i][j] = _mm256_setzero_ps();
+        }
+        for (size_t k = (size_t)h * HALF; k < tile->cols; k += LANES) {
+            __m256 xv[TILE_TOKENS];
+
+            UNROLL
+            for (int j = 0; j < T; j++)
+                xv[j] = _mm256_loadu_ps(tile->x + (size_t)j * tile->ldx + k);
+            UNROLL
+            for (int i = 0; i < FEW_ROWS; i++) {
+                const float *at = w + (size_t)i * tile->stride + k;
+                __m256 wv = _mm256_loadu_ps(at);
+
+                /* The panel comes from memory, row behind row. */
+                if (h == 0)
+                    _mm_prefetch((const char *)at + AHEAD_BYTES, _MM_HINT_T0);
+                UNROLL
+                for (int j = 0; j < T; j++)
+                    lanes[h][i][j] = _mm256_fmadd_ps(wv, xv[j], lanes[h][i][j]);
+            }
+        }
+    }
+    UNROLL
+    for (int j = 0; j < T; j++) {
+        __m256 sum[FEW_ROWS];
+
+        UNROLL
+        for (int i = 0; i < FEW_ROWS; i++)
+            sum[i] = _mm256_add_ps(lanes[0][i][j], lanes[1][i][j]);
+        _mm_storeu_ps(tile->y + (size_t)j * tile->ldy + r, sum_four(sum[0], sum[1], sum[2], sum[3]));
+    }
+}
+
+/* Whole groups of panel rows; the number of rows done.  Chains that end or begin elsewhere are not for it. */
+static size_t tile_few(const struct tile *tile)
+{
+    size_t rows = tile->rows / FEW_ROWS * FEW_ROWS;
+
+    if (tile->tokens >= TILE_TOKENS || tile->lanes || tile->cols % LANES)
+        return 0;
+    for (size_t r = 0; r < rows; r += FEW_ROWS) {
+        if (tile->tokens == 3)
+            few_dots(tile, r, 3);
+        else if (tile->tokens == 2)
+            few_dots(tile, r, 2);
+        else if (tile->tokens == 1)
+            few_dots(tile, r, 1);
+    }
+    return rows;
+}
+
 void tile_avx2(const struct tile *tile)
 {
-    size_t r = 0;
+    size_t r;
 
+    if (tile->packed) {
+        columns_avx2(tile);
+        return;
+    }
+    r = tile_few(tile);
     for (; r + AVX2_TILE_ROWS <= tile->rows; r += AVX2_TILE_ROWS)
         tile_rows(tile, r, AVX2_TILE_ROWS);
     for (; r < tile->rows; r++)

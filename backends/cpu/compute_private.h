@@ -9,8 +9,9 @@
 #include "base/pool.h"
 
 enum {
-    ATTEND_MAX_ROWS = 24, /* query vectors (tokens x heads of a group) in a tile */
-    SMALL_WORK = 40000    /* multiply-adds below which a fork costs more than it saves */
+    ATTEND_MAX_ROWS = 24,       /* query vectors (tokens x heads of a group) in a tile */
+    PACKED_FLOATS = 144 * 1024, /* of activations laid out anew */
+    SMALL_WORK = 40000          /* multiply-adds below which a fork costs more than it saves */
 };
 
 /* One thread's own memory, allocated at open so that nothing fails later.  Pages that are never touched cost nothing.
@@ -21,6 +22,14 @@ struct scratch {
     _Alignas(64) float query[ATTEND_MAX_ROWS * CPU_MAX_HEAD_DIM];
     _Alignas(64) float mixed[ATTEND_MAX_ROWS * CPU_MAX_HEAD_DIM];
     _Alignas(64) float scores[CPU_MAX_CONTEXT];
+    _Alignas(64) float packed[PACKED_FLOATS];
+    /* What packed holds; x is NULL: nothing. */
+    struct packed {
+        const float *x;
+        size_t ldx;
+        size_t tokens;
+        size_t cols;
+    } packed_from;
 };
 
 /* Units of the running operation, in contiguous shares: a thread takes its own in order, then what others have left. */

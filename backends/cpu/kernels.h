@@ -16,7 +16,9 @@ enum {
     LANES = 16,            /* of a dot */
     PANEL_MAX_ROWS = 6,    /* weight rows decoded at a time */
     PANEL_MAX_COLS = 1024, /* columns decoded at a time; a multiple of every block length */
-    TILE_MAX_TOKENS = 256  /* activation rows whose lanes are kept between two blocks of columns */
+    TILE_MAX_TOKENS = 256, /* activation rows whose lanes are kept between two blocks of columns */
+    PACK_TOKENS = 8,       /* pack rounds tokens up to a multiple */
+    PACK_MIN_TOKENS = 12   /* fewer activation rows are not worth laying out */
 };
 
 /* A block of columns of some decoded weight rows against the same columns of some activation rows. */
@@ -26,9 +28,11 @@ struct tile {
     size_t rows;
     const float *x; /* [tokens, ldx] */
     size_t ldx;
+    const float *packed; /* these columns of x laid out by pack, or NULL; then x is not read */
     size_t tokens;
     size_t cols;
-    /* The chains between blocks: [rows, tokens, LANES].  NULL: these columns are all there are. */
+    /* The chains between blocks: LANES of each row and token (rounded up to PACK_TOKENS), in an order of the path's
+     * own.  NULL: these columns are all there are. */
     float *lanes;
     bool first; /* chains start at +0; else they resume from lanes */
     bool last;  /* sums go to y; else chains are kept in lanes */
@@ -73,6 +77,10 @@ struct kernels {
     const char *name;
     size_t panel_rows; /* the rows that tile likes to get at a time */
     void (*tile)(const struct tile *tile);
+    /* Lay x [tokens, ldx] out as tile multiplies many rows fastest (PACK_MIN_TOKENS or more): tokens rounded up to
+     * PACK_TOKENS times cols rounded up to LANES floats.  NULL: tile takes rows as they are. */
+    void (*pack)(const float *x, size_t ldx, size_t tokens, size_t cols, float *out);
+    size_t packed_rows; /* panel_rows with x laid out */
     void (*mix)(const struct mix *mix);
     const struct row_kernels *row;
     /* NULL for a type: one row is a panel and a tile. */

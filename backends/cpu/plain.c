@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backends/cpu/inline.h"
 #include "backends/cpu/kernels.h"
 #include "checkpoint/weight_type.h"
 #include "runtime/exponential.h"
@@ -125,20 +126,17 @@ static float scale_and_max(float *s, size_t count, float factor)
     float max[LANES];
     size_t j = 0;
 
+    for (size_t i = 0; i < count; i++)
+        s[i] *= factor;
     for (int i = 0; i < LANES; i++)
         max[i] = -INFINITY;
     for (; j + LANES <= count; j += LANES) {
-        for (int i = 0; i < LANES; i++) {
-            float score = s[j + i] * factor;
-
-            s[j + i] = score;
-            max[i] = score > max[i] ? score : max[i];
-        }
+        KEEP_LOOP
+        for (int i = 0; i < LANES; i++)
+            max[i] = s[j + i] > max[i] ? s[j + i] : max[i];
     }
-    for (; j < count; j++) {
-        s[j] *= factor;
+    for (; j < count; j++)
         max[0] = s[j] > max[0] ? s[j] : max[0];
-    }
     for (int i = 1; i < LANES; i++)
         max[0] = max[i] > max[0] ? max[i] : max[0];
     return max[0];

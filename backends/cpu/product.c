@@ -3,7 +3,8 @@
  *
  * One activation row: the weights stream through the path's vector kernel of their type, where it has one.  Otherwise a
  * panel of a few weight rows is decoded to f32 once and multiplied with a block of activation rows that stays in the
- * second-level cache.  Wide matrices are worked in blocks of columns with the dots' chains kept between them. */
+ * second-level cache, laid out anew once where the path likes that.  Wide matrices are worked in blocks of columns with
+ * the dots' chains kept between them. */
 #include "backends/cpu/compute_private.h"
 
 #include "base/size.h"
@@ -95,13 +96,40 @@ static void decode_panel(const struct compute *compute, const struct matrix *w, 
     }
 }
 
+static size_t column_step(size_t cols)
+{
+    return cols <= WHOLE_COLS ? cols : BLOCKED_COLS;
+}
+
+/* Lay a block of tokens out in this thread's memory, one block of columns behind the other, unless it lies there: a
+ * thread's units are mostly of one block, and products of one list often have the same activations. */
+static bool pack_block(const struct kernels *kernels, struct scratch *scratch, const struct product *product,
+                       size_t token, size_t tokens)
+{
+    size_t cols = (size_t)product->w->cols;
+    size_t step = column_step(cols);
+    size_t padded = (tokens + PACK_TOKENS - 1) / PACK_TOKENS * PACK_TOKENS;
+    struct packed from = {product->x + token * product->ldx, product->ldx, tokens, cols};
+    struct packed *held = &scratch->packed_from;
+
+    if (!kernels->pack || tokens < PACK_MIN_TOKENS || cols + LANES > PACKED_FLOATS / padded)
+        return false;
+    if (held->x == from.x && held->ldx == from.ldx && held->tokens == tokens && held->cols == cols)
+        return true;
+    for (size_t col = 0; col < cols; col += step)
+        kernels->pack(from.x + col, from.ldx, tokens, smaller(step, cols - col), scratch->packed + col * padded);
+    *held = from;
+    return true;
+}
+
 /* One panel against one block of tokens, all columns. */
 static void multiply_panel(const struct compute *compute, struct scratch *scratch, const struct product *product,
-                           uint64_t row, size_t rows, size_t token, size_t tokens)
+                           uint64_t row, size_t rows, size_t token, size_t tokens, bool packed)
 {
     const struct matrix *w = product->w;
     size_t cols = (size_t)w->cols;
-    size_t step = cols <= WHOLE_COLS ? cols : BLOCKED_COLS;
+    size_t step = column_step(cols);
+    size_t padded = (tokens + PACK_TOKENS - 1) / PACK_TOKENS * PACK_TOKENS;
     struct tile tile = {.panel = scratch->panel,
                         .rows = rows,
                         .ldx = product->ldx,
@@ -114,6 +142,7 @@ static void multiply_panel(const struct compute *compute, struct scratch *scratc
         tile.cols = smaller(step, cols - col);
         tile.stride = (tile.cols + LANES - 1) / LANES * LANES;
         tile.x = product->x + token * product->ldx + col;
+        tile.packed = packed ? scratch->packed + col * padded : NULL;
         tile.first = col == 0;
         tile.last = col + tile.cols == cols;
         decode_panel(compute, w, row, rows, col, tile.cols, scratch->panel, tile.stride);
@@ -147,9 +176,12 @@ static void run_unit(const struct product_job *job, struct scratch *scratch, con
     if (vector) {
         vector(product->w, row, rows, product->x, product->y + row);
     } else {
-        for (size_t r = 0; r < rows; r += kernels->panel_rows)
-            multiply_panel(job->compute, scratch, product, row + r, smaller(kernels->panel_rows, rows - r), token,
-                           tokens);
+        bool packed = pack_block(kernels, scratch, product, token, tokens);
+        size_t panel_rows = packed ? kernels->packed_rows : kernels->panel_rows;
+
+        for (size_t r = 0; r < rows; r += panel_rows)
+            multiply_panel(job->compute, scratch, product, row + r, smaller(panel_rows, rows - r), token, tokens,
+                           packed);
     }
     add_bias(product, row, rows, token, tokens);
 }
@@ -161,6 +193,7 @@ static void product_work(void *context, int thread, int threads)
     size_t unit;
 
     (void)threads;
+    scratch->packed_from.x = NULL;
     while (compute_take(job->compute, thread, &unit)) {
         const struct cut *cut = job->cut;
 
