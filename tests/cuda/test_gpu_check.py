@@ -4,6 +4,7 @@ Standard library only.  BUILD is the build's folder, STANDIN the one with those 
 """
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -35,7 +36,8 @@ def table(result):
     """Name to (result, figure), of the table at the end."""
     lines = result.out.splitlines()
     start = max((i for i, line in enumerate(lines) if not line), default=0)
-    return {line[:44].strip(): tuple(line[45:].split(None, 1)) for line in lines[start + 2:-1]}
+    head = next((i for i, line in enumerate(lines) if i > start and re.match(r"\d{4}-\d\d-\d\d, ", line)), start + 1)
+    return {line[:44].strip(): tuple(line[45:].split(None, 1)) for line in lines[head + 1:-1]}
 
 
 def stub(folder, name, text):
@@ -50,6 +52,7 @@ result = gpu_check(BUILD, "2", LD_LIBRARY_PATH=os.environ["STANDIN"], FERRY_STAN
 rows = table(result)
 tally.check(result.code == 0 and result.out.splitlines()[-1] == f"{len(rows)} rows, 0 failed" and len(rows) >= 25,
             "everything that one GPU can show is shown", result.summary())
+tally.check("\nno GPU: libraries of tests/standin did this" in result.out, "and that no GPU did", result.summary())
 tally.check(rows.get("two ranks over nccl", ("",))[0] == "skipped", "what one GPU cannot show is said to be skipped")
 tally.check(rows.get("promote, two executors in order, demote", ("",))[0] == "ok" and
             rows.get("two ranks on one GPU: auto takes mpi", ("",))[0] == "ok" and
