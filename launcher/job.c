@@ -248,6 +248,23 @@ static struct transport_options transport_options(const struct job *job)
     return options;
 }
 
+/* MPI that cannot start ends the process by itself, with a code of its own.  Of several ranks those that wait for one
+ * that has died end so, too, and know nothing of the cause: there the starter tells. */
+static void foresee_end(struct job *job)
+{
+    static const char said[] = "MPI ended this process while it started: its own lines above say why";
+    struct text text = {0};
+
+    if (job->starter.rank >= 0)
+        return;
+    if (job->prepared == STATUS_OK)
+        text_add(&text, "%s", said);
+    else
+        text_add(&text, "%s; besides, %s", job->why.text, said);
+    keeper_foresee(job->keeper, job->prepared == STATUS_OK ? STATUS_ENVIRONMENT : job->prepared, text_string(&text));
+    text_done(&text);
+}
+
 static enum status start_transport(struct job *job, struct error *err)
 {
     const struct transport_options options = transport_options(job);
@@ -256,7 +273,9 @@ static enum status start_transport(struct job *job, struct error *err)
     job_enter(job, "MPI start");
     limit_stop(job, startup_timeout(job), 0); /* inside MPI_Init nobody can name a stopped rank: its keeper does */
     answer_roll_call(job);
+    foresee_end(job);
     st = wire_start(&job->wire, &options, err);
+    keeper_foresee(job->keeper, STATUS_OK, "");
     watchdog_ask(job->watchdog, NULL, NULL);
     roll_call_end(&job->roll_call);
     return st;

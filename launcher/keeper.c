@@ -275,13 +275,27 @@ static void report_gone(const struct watch *watch)
     tell(watch, &cause, known ? last : NULL, cause.text);
 }
 
+/* The worker's own code, but where something else than we ended it and that was foreseen. */
+static int worker_code(struct keeper *shared, int status)
+{
+    enum status foreseen = (enum status)atomic_load(&shared->foreseen_status);
+    int code = WEXITSTATUS(status) <= 125 ? WEXITSTATUS(status) : 1;
+
+    if (!code || foreseen == STATUS_OK || atomic_load(&shared->words_status) != STATUS_OK)
+        return code;
+    keeper_last_words(shared, foreseen, shared->foreseen);
+    return status_exit_code(foreseen);
+}
+
 static int exit_code(const struct watch *watch, int status)
 {
-    const struct keeper *shared = watch->shared;
+    struct keeper *shared = watch->shared;
     bool recorded = atomic_load(&shared->set) && shared->run_dir[0];
     struct starter starter;
 
     if (WIFEXITED(status)) {
+        int code = worker_code(shared, status);
+
         if (recorded)
             recorder_mark_ended(shared->run_dir, shared->rank);
         if (WEXITSTATUS(status))
@@ -290,7 +304,7 @@ static int exit_code(const struct watch *watch, int status)
             starter_read(&starter);
             gone_let_mark(shared, starter.host);
         }
-        return WEXITSTATUS(status) <= 125 ? WEXITSTATUS(status) : 1;
+        return code;
     }
     if (recorded) /* first of all: other keepers look whether this one did it */
         recorder_mark_killed(shared->run_dir, shared->rank, WTERMSIG(status));
@@ -474,6 +488,13 @@ void keeper_last_words(struct keeper *keeper, enum status status, const char *te
     keeper->words[length] = '\0';
     memcpy(keeper->tag, log_tag(), strnlen(log_tag(), sizeof keeper->tag - 1));
     atomic_store(&keeper->words_status, (int)status);
+}
+
+void keeper_foresee(struct keeper *keeper, enum status status, const char *text)
+{
+    atomic_store(&keeper->foreseen_status, STATUS_OK);
+    (void)snprintf(keeper->foreseen, sizeof keeper->foreseen, "%s", text);
+    atomic_store(&keeper->foreseen_status, (int)status);
 }
 
 void keeper_set_limit(struct keeper *keeper, uint64_t limit_ns, uint64_t grace_ns)

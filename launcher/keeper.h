@@ -38,6 +38,11 @@ void keeper_set_run(struct keeper *keeper, const char *run_dir, int rank, int si
  * call counts.  Async-signal-safe. */
 void keeper_last_words(struct keeper *keeper, enum status status, const char *text);
 
+/* What to tell, and which status to end with, when the worker exits with a code and without last words: where a library
+ * may end the process.  Copied, cut at 1 KiB; a later call replaces it, STATUS_OK takes it back.  One thread of the
+ * worker. */
+void keeper_foresee(struct keeper *keeper, enum status status, const char *text);
+
 /* What the other ranks, if any is awake, need to name a stopped one first. */
 #define KEEPER_GRACE_NS (6 * NS_PER_S)
 

@@ -15,6 +15,8 @@ struct keeper {
     atomic_bool speaking;     /* somebody writes words */
     _Atomic int words_status; /* 0: none, or not whole yet */
     char words[1024];
+    _Atomic int foreseen_status; /* 0: nothing is foreseen */
+    char foreseen[1024];
     char tag[96];              /* the worker's, in front of its words */
     _Atomic uint64_t limit_ns; /* how long one of the two may be stopped; 0: for ever */
     _Atomic uint64_t grace_ns; /* how much longer the worker may be */

@@ -85,6 +85,11 @@ def test_alone():
         under = running.mpirun(1, ["run", path, "--json"], timeout=40)
         tally.check(under.code == 0 and under.objects()[0]["tokens"] == result.objects()[0]["tokens"],
                     "the same as with mpirun", under.summary())
+    blind = {"extra_env": {"PATH": "/nonexistent"}}  # Open MPI finds no remote shell, and ends the process
+    result = ferry("run", path, "--json", **blind)
+    expecting.failure(tally, "MPI that does not start", result, "environment", r"MPI ended this process while it started")
+    result = ferry("run", case.path("nowhere.yaml"), **blind)
+    expecting.failure(tally, "nor tells of a mistake", result, "storage", r"nowhere\.yaml: No such file.*; besides, MPI ended")
     lonely = shutil.copy(running.FERRY, case.path("ferry"))
     result = running.execute([lonely, "run", path], timeout=40)
     expecting.failure(tally, "the MPI plugin is not there", result, "environment", r"ferry-mpi\.so", case.folder)

@@ -48,6 +48,45 @@ START_TEST(codes_pass_through_and_those_above_125_become_1)
 }
 END_TEST
 
+/* 0: foreseen; 1: taken back; 2: with last words. */
+static int end_inside_a_library(void *context, struct keeper *keeper)
+{
+    int kind = *(const int *)context;
+
+    keeper_foresee(keeper, STATUS_ENVIRONMENT, "the library ended this process");
+    if (kind == 1)
+        keeper_foresee(keeper, STATUS_OK, "");
+    if (kind == 2)
+        keeper_last_words(keeper, STATUS_STORAGE, "a file was cut");
+    _exit(kind == 2 ? 9 : 1);
+}
+
+static int keep_library(void)
+{
+    return keeper_run(end_inside_a_library, &wanted_code);
+}
+
+START_TEST(an_end_that_was_foreseen_is_told)
+{
+    static const struct {
+        int code;
+        const char *line;
+    } vectors[] = {{5, "ferry: error: environment: the library ended this process\n"},
+                   {1, ""},
+                   {9, "ferry: error: storage: a file was cut\n"}};
+
+    for (int kind = 0; kind < 3; kind++) {
+        struct child child;
+
+        wanted_code = kind;
+        child_spawn(&child, keep_library);
+        child_collect(&child);
+        ck_assert_int_eq(child.code, vectors[kind].code);
+        ck_assert_str_eq(child.text, vectors[kind].line);
+    }
+}
+END_TEST
+
 static int raise_signal(void *context, struct keeper *keeper)
 {
     (void)keeper;
@@ -386,6 +425,7 @@ int main(void)
 
     tcase_set_timeout(tests, 30);
     tcase_add_test(tests, codes_pass_through_and_those_above_125_become_1);
+    tcase_add_test(tests, an_end_that_was_foreseen_is_told);
     tcase_add_test(tests, a_death_by_signal_is_code_8_and_one_line);
     tcase_add_test(tests, signals_reach_the_worker_once_through_the_keeper);
     tcase_add_test(tests, a_worker_that_dies_of_a_forwarded_stop_signal_is_no_cause);
