@@ -111,8 +111,9 @@ static enum status limits_body(struct rank *self)
     EXPECT(group_all_reduce_sum(group, tensor, tensor, &completion, &self->err) == STATUS_OVERFLOW);
     EXPECT(strstr(self->err.text, "20 bytes exceed its limit of 16") != NULL);
     EXPECT(group_all_reduce_sum(group, integers, integers, &completion, &self->err) == STATUS_INVALID);
+    EXPECT(strstr(self->err.text, "i32 was not selected for it: its dtypes are f32") != NULL);
     EXPECT(group_barrier(group, &completion, &self->err) == STATUS_INVALID);
-    EXPECT(strstr(self->err.text, "barrier was not selected") != NULL);
+    EXPECT(strstr(self->err.text, "barrier was not selected for it: its operations are all_reduce_sum") != NULL);
     tensor_release(tensor);
     tensor_release(integers);
     return STATUS_OK;
@@ -148,6 +149,91 @@ static enum status sums_body(struct rank *self)
     }
     return st;
 }
+
+/* Two groups of equal members in equal order. */
+static const struct group_spec twins[] = {GROUP(1, 2, pair_members), GROUP(2, 2, pair_members)};
+enum { TWIN_VALUES = 100 };
+
+static struct tensor *twin_values(const struct rank *self, uint32_t id)
+{
+    struct tensor *tensor = TENSOR(DTYPE_U32, TWIN_VALUES);
+
+    for (int k = 0; k < TWIN_VALUES; k++)
+        ((uint32_t *)(void *)tensor->data)[k] = (self->rank ? 10 : 1) * id;
+    return tensor;
+}
+
+static bool are(const struct tensor *tensor, uint32_t value)
+{
+    for (int k = 0; k < TWIN_VALUES; k++) {
+        if (((const uint32_t *)(const void *)tensor->data)[k] != value)
+            return false;
+    }
+    return true;
+}
+
+/* Ranks post on them in opposite order. */
+static enum status crosswise_body(struct rank *self)
+{
+    struct completion *completion[2] = {NULL};
+    struct tensor *tensor[2];
+    enum status st = STATUS_OK;
+
+    for (int i = 0; i < 2; i++) {
+        uint32_t id = (uint32_t)(self->rank ? 2 - i : 1 + i);
+
+        tensor[i] = twin_values(self, id);
+        if (st == STATUS_OK)
+            st = group_all_reduce_sum(session_group(self->session, id), tensor[i], tensor[i], &completion[i],
+                                      &self->err);
+    }
+    for (int i = 0; i < 2; i++) {
+        st = finish(st, &completion[i], &self->err);
+        EXPECT(st != STATUS_OK || are(tensor[i], self->rank ? 11 * (2 - (uint32_t)i) : 11 * (1 + (uint32_t)i)));
+        tensor_release(tensor[i]);
+    }
+    return st;
+}
+
+/* Each waits on another one, and has nothing of its twin's. */
+static enum status other_twin_body(struct rank *self)
+{
+    struct group *group = session_group(self->session, self->rank ? 2 : 1);
+    struct tensor *send = twin_values(self, 1);
+    struct tensor *recv = twin_values(self, 7);
+    struct completion *completion = NULL;
+    enum status st = group_all_reduce_sum(group, send, recv, &completion, &self->err);
+
+    if (st == STATUS_OK)
+        st = completion_wait(completion, DEADLINE_NONE, &self->err);
+    completion_abandon(completion);
+    EXPECT(are(recv, self->rank ? 70 : 7));
+    tensor_release(send);
+    tensor_release(recv);
+    return st;
+}
+
+START_TEST(groups_of_equal_members_do_not_stand_for_each_other)
+{
+    struct ranks crosswise = {.size = 2, .groups = twins, .group_count = 2, .body = crosswise_body};
+    struct ranks other = {.size = 2,
+                          .groups = twins,
+                          .group_count = 2,
+                          .body = other_twin_body,
+                          .settle = true,
+                          .session = {.checks = _i ? CHECKS_FULL : CHECKS_LIGHT, .timeout_ns = 300 * NS_PER_MS}};
+
+    crosswise.session.checks = other.session.checks;
+    ranks_run(&crosswise);
+    ranks_check(&crosswise);
+    ranks_run(&other);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_msg(other.rank[i].status != STATUS_OK, "rank %d took it for its own", i);
+        ck_assert_msg(strstr(other.rank[i].err.text, "group/1") && strstr(other.rank[i].err.text, "group/2"), "%s",
+                      other.rank[i].err.text);
+    }
+}
+END_TEST
 
 /* B26: one rank leaves a reduction out; the next one's sequence tells. */
 START_TEST(left_out_operation_is_named_by_its_sequence)
@@ -323,6 +409,7 @@ int main(void)
     tcase_add_test(all, misuse_is_refused_before_anything_is_sent);
     tcase_add_test(all, impossible_groups_are_refused);
     tcase_add_test(all, what_was_not_selected_is_an_error);
+    tcase_add_loop_test(all, groups_of_equal_members_do_not_stand_for_each_other, 0, 2);
     tcase_add_test(all, left_out_operation_is_named_by_its_sequence);
     tcase_add_test(all, rehearsed_lack_of_memory_is_a_status);
     tcase_add_test(all, delay_shorter_than_the_timeout_is_waited_for);
