@@ -10,7 +10,8 @@
 
 enum {
     SPIN_US = 50,           /* of a wait, before it gives the core away */
-    YIELD_BYTES_PER_NS = 2, /* then it stays awake for as long as its bytes may take, but lets others run before it */
+    YIELD_BYTES_PER_NS = 2, /* then it stays awake for as long as its bytes may take, but lets others run before it; */
+    LEAST_YIELD_US = 300,   /* and longer than the shortest sleep of a peer, or two would wake each other in turn */
     SPIN_TURNS = 4,         /* of the lanes, while it spins, for one look at everything else */
     LAST_YIELD_US = 10000,
     FIRST_SLEEP_US = 5, /* then doubled up to */
@@ -213,11 +214,14 @@ void session_ask_end(struct session *session)
     session->wait.waiting = false;
 }
 
-/* A sleep of a few microseconds takes the kernel fifty: too long while a peer copies what it gets from this rank. */
+/* A sleep of a few microseconds takes the kernel fifty, on a virtual machine a hundred: too long while a peer copies
+ * what it gets from this rank. */
 static uint64_t yield_time(const struct lane *lane)
 {
     uint64_t ns = lane && lane->first ? lane->first->bytes / YIELD_BYTES_PER_NS : 0;
 
+    if (ns < LEAST_YIELD_US * NS_PER_US)
+        return LEAST_YIELD_US * NS_PER_US;
     return ns < LAST_YIELD_US * NS_PER_US ? ns : LAST_YIELD_US * NS_PER_US;
 }
 
