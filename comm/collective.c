@@ -151,7 +151,7 @@ enum status collective_send_packed(struct collective *work, int member, const st
     if (st != STATUS_OK)
         return st;
     send = &work->sends[work->send_count - 1];
-    if (send->room) {
+    if (send->room && !send->near) {
         slab_stream(slab, tensor, start, part->send_count, rows, send->payload);
         return STATUS_OK;
     }

@@ -33,6 +33,7 @@ struct framed_send {
     size_t payload_bytes;
     bool borrowed;           /* the caller's own note: payload is not his to give back */
     unsigned char *room;     /* the transport's, for the whole message; NULL: none */
+    bool near;               /* of room: written by plain stores, else past the cache */
     struct memory *device;   /* payload lies there (borrowed); NULL: the host may touch it */
     bool headroom;           /* TENSOR_HEADROOM bytes in front of it are the message's: nobody else's are there */
     struct work **own_works; /* [peer_count] the caller's memory for works (borrowed); NULL, or detached: allocated */

@@ -36,7 +36,7 @@ bool framed_send_room(struct framed_send *send, struct session *session)
     if (!session->ops->room || session->options.payload_integrity || send->device || send->detached ||
         send->peer_count != 1 || size_add(header, send->payload_bytes, &bytes))
         return false;
-    send->room = session->ops->room(session->transport, send->peers[0], bytes);
+    send->room = session->ops->room(session->transport, send->peers[0], bytes, &send->near);
     if (!send->room)
         return false;
     send->payload = send->room + header;

@@ -95,8 +95,8 @@ struct transport_ops {
     /* Optional: memory for a message of count bytes to peer, aligned to FRAME_ALIGN, that its receiver reads where it
      * lies: whoever writes it there and then sends from its start copies nothing.  Lent until it is sent from once, at
      * most count bytes to that peer, after which nobody touches it; what is never sent from is lost until close.  NULL:
-     * there is none now. */
-    unsigned char *(*room)(struct transport *transport, int peer, size_t count);
+     * there is none now.  *ret_near: plain stores are the quickest there, else those past the cache (base/stream.h). */
+    unsigned char *(*room)(struct transport *transport, int peer, size_t count, bool *ret_near);
     /* Required.  Match the next message of (peer, tag): *ret is NULL when none has come; else its size is known and it
      * must be received. */
     enum status (*probe)(struct transport *transport, int peer, uint32_t tag, struct message **ret, size_t *ret_bytes,

@@ -41,9 +41,15 @@ void mailbox_close(struct mailbox *mailbox);
 bool mailbox_reaches(const struct mailbox *mailbox, int peer);
 bool mailbox_hears(const struct mailbox *mailbox, int peer);
 
-/* Room for a message of so many bytes, of which none is written; *ret is its envelope, which is to be sent to whoever
- * shall take it.  False: no room. */
-bool mailbox_reserve(struct mailbox *mailbox, size_t count, struct mail *ret);
+/* Room for a message of so many bytes to peer, of which none is written; *ret is its envelope, which is to be sent
+ * there.  False: no room. */
+bool mailbox_reserve(struct mailbox *mailbox, int peer, size_t count, struct mail *ret);
+/* By the last messages to and from it: does peer share a cache with this process?  Then plain stores are the quickest
+ * way to write what it reads, else those of base/stream.h. */
+bool mailbox_is_near(const struct mailbox *mailbox, int peer);
+/* How that is known: a line of memory that peer wrote last took so long to come.  A few that agree decide; what takes
+ * much longer, because somebody was not running, does not count. */
+void mailbox_looked(struct mailbox *mailbox, int peer, uint64_t ns);
 /* Write at most so many of its bytes behind those that are done; returns how many are done then.  most is a multiple of
  * 16, or at least what is left. */
 size_t mailbox_write(struct mailbox *mailbox, const struct mail *mail, const void *bytes, size_t done, size_t most);

@@ -48,7 +48,7 @@ static enum status post(struct transport *transport, struct work *work, bool *re
         mailbox_wrote(mailbox, &work->mail);
         return post_envelope(transport, work, err);
     }
-    if (mailable && mailbox_reserve(mailbox, work->count, &work->mail))
+    if (mailable && mailbox_reserve(mailbox, work->peer, work->count, &work->mail))
         return post_copy(transport, work, err);
     if (mailable && special) {
         *ret = false;

@@ -91,13 +91,14 @@ static enum status mpi_send(struct transport *transport, int peer, uint32_t tag,
     return STATUS_OK;
 }
 
-static unsigned char *mpi_room(struct transport *transport, int peer, size_t count)
+static unsigned char *mpi_room(struct transport *transport, int peer, size_t count, bool *ret_near)
 {
     struct mail mail;
 
     if (count < MAILBOX_LEAST_BYTES || count > MAILBOX_MOST_BYTES || !mailbox_reaches(transport->mailbox, peer) ||
-        !mailbox_reserve(transport->mailbox, count, &mail))
+        !mailbox_reserve(transport->mailbox, peer, count, &mail))
         return NULL;
+    *ret_near = mailbox_is_near(transport->mailbox, peer);
     return mailbox_room(transport->mailbox, &mail);
 }
 

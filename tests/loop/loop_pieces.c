@@ -253,7 +253,7 @@ static struct {
 } lent = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Every third time there is none. */
-static unsigned char *lent_room(struct transport *transport, int peer, size_t count)
+static unsigned char *lent_room(struct transport *transport, int peer, size_t count, bool *ret_near)
 {
     static int asked;
     unsigned char *room = NULL;
@@ -266,6 +266,7 @@ static unsigned char *lent_room(struct transport *transport, int peer, size_t co
         lent.rooms[lent.count].at = room;
         lent.rooms[lent.count].was = NULL;
         lent.rooms[lent.count++].bytes = count;
+        *ret_near = asked % 2;
     }
     (void)pthread_mutex_unlock(&lent.lock);
     return room;

@@ -37,7 +37,7 @@ static bool post(int tag, const void *bytes, size_t count)
 {
     struct mail *mail = &sent[envelopes];
 
-    if (!mailbox_reserve(mailbox, count, mail))
+    if (!mailbox_reserve(mailbox, right, count, mail))
         return false;
     (void)mailbox_write(mailbox, mail, bytes, 0, count);
     (void)MPI_Isend(mail, sizeof *mail, MPI_BYTE, right, tag, MPI_COMM_WORLD, &envelope[envelopes++]);
@@ -105,6 +105,44 @@ START_TEST(each_tag_keeps_its_order)
     }
     settle();
     free(out);
+    ck_assert(put);
+    ck_assert(came);
+}
+END_TEST
+
+/* Some looks that agree decide; one that differs, or that was lost, does not. */
+START_TEST(a_peer_is_near_when_its_lines_come_soon)
+{
+    enum { SOON_NS = 30, LATE_NS = 130, LOST_NS = 50000, BYTES = 70003, MANY = 20 };
+    unsigned char *out = malloc(BYTES);
+    bool near[5];
+    bool put = true;
+    bool came = true;
+
+    for (int i = 0; i < 5; i++) {
+        static const int ns[5] = {LATE_NS, SOON_NS, LATE_NS, LOST_NS, LATE_NS};
+        bool once = i == 2; /* the third is one look alone */
+
+        for (int k = 0; k < (once ? 1 : MANY); k++)
+            mailbox_looked(mailbox, right, (uint64_t)ns[i]);
+        near[i] = mailbox_is_near(mailbox, right);
+    }
+    for (int i = 0; i < 2; i++) { /* written past the cache, and not */
+        for (int k = 0; k < MANY; k++)
+            mailbox_looked(mailbox, right, i ? SOON_NS : LATE_NS);
+        fill(out, BYTES, i);
+        put = put && post(TAG, out, BYTES);
+    }
+    barrier();
+    for (int i = 0; i < 2; i++)
+        came = came && next_is(TAG, i, BYTES);
+    settle();
+    free(out);
+    ck_assert(!near[0]);
+    ck_assert(near[1]);
+    ck_assert(near[2]);
+    ck_assert(near[3]);
+    ck_assert(!near[4]);
     ck_assert(put);
     ck_assert(came);
 }
@@ -249,7 +287,7 @@ START_TEST(what_is_taken_back_makes_room)
     struct mail mail;
     int put = 0;
 
-    for (int i = 0; i < ENOUGH && mailbox_reserve(mailbox, 5000, &mail); i++, put++)
+    for (int i = 0; i < ENOUGH && mailbox_reserve(mailbox, right, 5000, &mail); i++, put++)
         mailbox_take_back(mailbox, &mail);
     settle();
     ck_assert_int_eq(put, ENOUGH);
@@ -270,7 +308,7 @@ START_TEST(a_long_message_is_read_behind_its_writer)
     bool whole[3] = {false};
     bool untouched[3] = {false};
     enum status matched = STATUS_INTERNAL;
-    bool reserved = mailbox_reserve(mailbox, BYTES, &mail);
+    bool reserved = mailbox_reserve(mailbox, right, BYTES, &mail);
     struct mail own = mail;
 
     fill(out, BYTES, 3);
@@ -357,6 +395,7 @@ int main(int argc, char **argv)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, each_tag_keeps_its_order);
     tcase_add_test(tests, a_full_mailbox_refuses_until_something_is_taken);
+    tcase_add_test(tests, a_peer_is_near_when_its_lines_come_soon);
     tcase_add_test(tests, messages_of_an_envelopes_size_find_room_where_others_do_not);
     tcase_add_test(tests, envelopes_that_lie_are_refused);
     tcase_add_test(tests, an_envelope_never_opens_a_later_message_in_its_slot);

@@ -169,11 +169,12 @@ START_TEST(a_message_may_be_written_where_the_transport_has_room)
 {
     enum { TURNS = 200, BYTES = 70003 };
     unsigned char *in = calloc(BYTES, 1);
+    bool near = false;
     int rooms = 0;
     int came = 0;
 
     for (int i = 0; i < TURNS; i++) {
-        unsigned char *room = ops->room(transport, right, BYTES);
+        unsigned char *room = ops->room(transport, right, BYTES, &near);
         unsigned char *out = room ? room : malloc(BYTES);
         struct work *send = NULL;
         struct work *receive = NULL;
