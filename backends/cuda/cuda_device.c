@@ -148,8 +148,10 @@ static void destroy(struct cuda_device *device)
 static enum status open_inside(struct cuda_device *device, struct error *err)
 {
     struct cuda_memory *memory = NULL;
-    enum status st = cuda_memory_open(device, &memory, err);
+    enum status st;
 
+    cuda_entry_init(device);
+    st = cuda_memory_open(device, &memory, err);
     if (st == STATUS_OK)
         st = cuda_kernels_load(device, err);
     if (st != STATUS_OK)

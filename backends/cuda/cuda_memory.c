@@ -6,9 +6,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "backends/cuda/cuda_private.h"
 #include "base/size.h"
+
+enum { DRIVER_CALL = 7000 }; /* the version that cuDevicePrimaryCtxGetState is of */
 
 static struct cuda_memory *self_of(const struct memory *memory)
 {
@@ -24,9 +27,28 @@ enum status cuda_enter(const struct cuda_device *device, struct cuda_entry *entr
     return st == STATUS_OK ? st : error_wrap(err, st, "cuda:%d", device->base.index);
 }
 
+void cuda_entry_init(struct cuda_device *device)
+{
+    void *call = NULL;
+
+    if (cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &call, DRIVER_CALL, cudaEnableDefault, NULL) !=
+        cudaSuccess)
+        (void)cudaGetLastError();
+    memcpy(&device->context_state, &call, sizeof call);
+}
+
+/* The driver numbers devices as the runtime does. */
+static bool in_use(const struct cuda_device *device, int index)
+{
+    unsigned int flags = 0;
+    int active = 1;
+
+    return !device->context_state || device->context_state(index, &flags, &active) != CUDA_SUCCESS || active;
+}
+
 void cuda_leave(const struct cuda_device *device, const struct cuda_entry *entry)
 {
-    if (entry->before != device->base.index)
+    if (entry->before != device->base.index && in_use(device, entry->before))
         (void)cudaSetDevice(entry->before);
 }
 

@@ -2,6 +2,7 @@
 #ifndef BACKENDS_CUDA_PRIVATE_H
 #define BACKENDS_CUDA_PRIVATE_H
 
+#include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
@@ -77,14 +78,20 @@ struct cuda_device {
     struct pinned_memory pinned;
     struct blocks pinned_blocks;
     struct cuda_maker maker;
+    PFN_cuDevicePrimaryCtxGetState_v7000 context_state; /* the driver's; NULL: it has none */
 };
 
-/* Make the device the calling thread's for some calls.  CUDA keeps one per thread, and the thread is the program's. */
+/* Make the device the calling thread's for some calls.  CUDA keeps one per thread, and the thread is the program's: it
+ * gets its own back, unless this process has never used that one.  To set a device makes a context on it, hundreds of
+ * megabytes, and a thread that never chose has the first, which is another rank's. */
 struct cuda_entry {
     int before;
 };
 enum status cuda_enter(const struct cuda_device *device, struct cuda_entry *entry, struct error *err);
 void cuda_leave(const struct cuda_device *device, const struct cuda_entry *entry);
+
+/* Ask for what cuda_leave needs to know.  The device is the thread's. */
+void cuda_entry_init(struct cuda_device *device);
 
 /* Load the image and find its kernels.  The device is the thread's. */
 enum status cuda_kernels_load(struct cuda_device *device, struct error *err);

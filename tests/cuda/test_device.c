@@ -1,6 +1,7 @@
 /* Devices: what is seen of them, what is said where there is none, queues beside each other. */
 #include <check.h>
 #include <ctype.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -299,6 +300,27 @@ START_TEST(two_devices_are_open_at_once)
 }
 END_TEST
 
+/* What the thread had before it is only given back where the process has used it: setting it makes a context there. */
+START_TEST(a_device_that_is_another_ranks_is_left_alone)
+{
+    struct device *device = device_here(2);
+    void *library = dlopen("libcudart.so.13", RTLD_NOW | RTLD_NOLOAD);
+    unsigned int (*contexts)(void) = NULL;
+    void *found = library ? dlsym(library, "standin_contexts") : NULL;
+    void *block = NULL;
+
+    ck_assert_ptr_nonnull(found);
+    memcpy(&contexts, &found, sizeof found);
+    OK(device->memory->ops->allocate(device->memory, 100, &block, &err_));
+    device->memory->ops->release(device->memory, block);
+    settle(device->memory);
+    ck_assert_uint_eq(contexts(), 1u << 2);
+    plugin_here()->devices->close(device);
+    ck_assert_uint_eq(contexts(), 1u << 2);
+    (void)dlclose(library);
+}
+END_TEST
+
 #define COUNT_OF(list) ((int)(sizeof(list) / sizeof((list)[0])))
 
 int main(void)
@@ -314,6 +336,7 @@ int main(void)
     tcase_add_test(tests, libraries_are_named_with_both_versions);
     tcase_add_test(tests, a_forked_queue_names_the_same_memory_and_has_an_order_of_its_own);
     tcase_add_test(tests, two_devices_are_open_at_once);
+    tcase_add_test(tests, a_device_that_is_another_ranks_is_left_alone);
     tcase_add_test(tests, what_it_can_do_is_recorded_and_unknown_is_never_zero);
     tcase_add_test(tests, a_block_lies_on_its_own_device_whichever_is_the_threads);
     suite_add_tcase(suite, tests);

@@ -2,7 +2,9 @@
  *
  * FERRY_STANDIN_DEVICES says how many the machine has (4), CUDA_VISIBLE_DEVICES which of them are seen and in what
  * order, FERRY_STANDIN_DRIVER the driver's version (13000; less than the library's: as on a machine without one). */
+#include <cuda.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +22,7 @@ static struct {
 } machine = {.once = PTHREAD_ONCE_INIT};
 
 static _Thread_local int current_device;
+static atomic_uint contexts; /* a bit per visible device: this process has used it */
 static _Thread_local cudaError_t last_error;
 
 /* A number that says little of its neighbours', as real ones do. */
@@ -195,9 +198,46 @@ EXPORT cudaError_t cudaSetDevice(int device)
 {
     cudaError_t error = standin_device_check(device);
 
-    if (error == cudaSuccess)
+    if (error == cudaSuccess) {
         current_device = device;
+        standin_use_context();
+    }
     return standin_give(error);
+}
+
+void standin_use_context(void)
+{
+    (void)atomic_fetch_or(&contexts, 1u << current_device);
+}
+
+STANDIN_API unsigned int standin_contexts(void)
+{
+    return atomic_load(&contexts);
+}
+
+static CUresult context_state(CUdevice device, unsigned int *flags, int *active)
+{
+    if (device < 0 || device >= standin_visible())
+        return CUDA_ERROR_INVALID_DEVICE;
+    *flags = 0;
+    *active = (int)(standin_contexts() >> device & 1);
+    return CUDA_SUCCESS;
+}
+
+EXPORT cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **call, unsigned int version,
+                                                    unsigned long long flags,
+                                                    enum cudaDriverEntryPointQueryResult *result)
+{
+    CUresult (*known)(CUdevice, unsigned int *, int *) = context_state;
+    bool found = strcmp(symbol, "cuDevicePrimaryCtxGetState") == 0 && version >= 7000;
+
+    (void)flags;
+    *call = NULL;
+    if (found)
+        memcpy(call, &known, sizeof known);
+    if (result)
+        *result = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return standin_give(found ? cudaSuccess : cudaErrorSymbolNotFound);
 }
 
 EXPORT cudaError_t cudaInitDevice(int device, unsigned int device_flags, unsigned int flags)

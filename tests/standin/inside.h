@@ -46,6 +46,9 @@ void standin_unuse_rows(const void *alias, size_t pitch, size_t width, size_t ro
 /* One more, or less, function of the host is queued: it may read any pinned memory, which nobody fills till then. */
 void standin_host_calls(int more);
 
+/* This thread's device has a context of this process from now on. */
+void standin_use_context(void);
+
 /* Wait for everything queued on a device; on all devices; the latter where FERRY_STANDIN_DRAIN is set. */
 void standin_drain(int device);
 void standin_drain_all(void);

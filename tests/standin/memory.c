@@ -251,6 +251,7 @@ EXPORT cudaError_t cudaMalloc(void **ret, size_t bytes)
     *ret = NULL;
     if (bytes == 0)
         return cudaSuccess;
+    standin_use_context();
     standin_drain_when_told();
     pthread_once(&handler_once, watch_touches);
     pthread_mutex_lock(&slots_lock);

@@ -40,6 +40,9 @@ STANDIN_API void standin_forget(struct standin_mark *mark);
 /* The device of a stream; of this thread for the default stream.  -1: no such stream. */
 STANDIN_API int standin_stream_device(cudaStream_t stream);
 
+/* A bit per visible device on which this process has a context: it was set, or something was allocated there. */
+STANDIN_API unsigned int standin_contexts(void);
+
 /* Bus id of a visible device ("0000:1b:00.0"), which is the same in every process. */
 STANDIN_API void standin_bus(int device, char bus[STANDIN_BUS_BYTES]);
 
