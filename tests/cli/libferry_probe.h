@@ -23,6 +23,8 @@ void give_back(void *context);
 /* Whatever this rank calls next ends with the session's cause, and how long that takes. */
 void after_failure(void);
 
+void scene_operations(void);
+void scene_mistakes(void);
 void scene_executors(void);
 void scene_torn(void);
 void scene_odd(void);

@@ -164,8 +164,8 @@ for sender, receiver, said in (
 
 MPICC = os.environ.get("MPICC", "mpicc")
 probe = compile_program([os.path.join(running.ROOT, "tests", "cli", name + ".c")
-                         for name in ("libferry_probe", "libferry_executors")], "probe", [MPICC],
-                        ["-std=gnu17"])
+                         for name in ("libferry_probe", "libferry_operations", "libferry_mistakes",
+                                      "libferry_executors")], "probe", [MPICC], ["-std=gnu17"])
 
 
 def topology(world, name="probe", **communication):
