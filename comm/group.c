@@ -92,44 +92,6 @@ enum status group_create(struct session *session, const struct group_spec *spec,
     return STATUS_OK;
 }
 
-/* May the library ever add for it?  The same answer on all members. */
-static bool wants_native(const struct group *group)
-{
-    const struct session *session = group->lane.session;
-    const struct memory *memory = session->options.memory;
-
-    if (session->options.reduction == REDUCTION_ORDERED || !session->ops->native || group->spec.size < 2 ||
-        memory_host_view(memory) || !(group->spec.operations & OPERATION_BIT(OPERATION_ALL_REDUCE_SUM)))
-        return false;
-    for (int dtype = DTYPE_NONE + 1; dtype < DTYPE_COUNT; dtype++) {
-        if (group->spec.dtypes & DTYPE_BIT(dtype) && reduce_supports((enum dtype)dtype) &&
-            session->ops->native->adds(session->transport, memory, reduce_partial((enum dtype)dtype)))
-            return true;
-    }
-    return false;
-}
-
-enum status group_open_native(struct group *group, struct error *err)
-{
-    const struct session *session = group->lane.session;
-    enum status st = STATUS_OK;
-
-    if (group->rank < 0 || !wants_native(group))
-        return STATUS_OK;
-    st = session->ops->native->open(session->transport, group->spec.id, group->spec.members, group->spec.size,
-                                    &group->native, err);
-    return st == STATUS_OK ? st : error_wrap(err, st, "group %s", group->spec.name);
-}
-
-void group_close_native(struct group *group)
-{
-    const struct session *session = group->lane.session;
-
-    if (group->native)
-        session->ops->native->close(session->transport, group->native);
-    group->native = NULL;
-}
-
 void group_destroy(struct group *group)
 {
     if (group)

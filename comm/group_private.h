@@ -20,9 +20,13 @@ struct group {
 enum status group_create(struct session *session, const struct group_spec *spec, struct group **ret, struct error *err);
 void group_destroy(struct group *group);
 
-/* Where the session's sums may be the library's: begin to build the group's communicator there (native.h).  Collective
- * over the members, returns at once; nothing happens at others.  The statuses of the library. */
-enum status group_open_native(struct group *group, struct error *err);
+/* Does the library divide its communicator of all ranks among lines of groups?  The same answer on all ranks. */
+bool groups_have_lines(const struct session *session);
+/* Where the session's sums may be the library's: begin to build the groups' communicators there (native.h).  Collective
+ * over the members of each.  Returns at once but for lines, for which all ranks must have come to it together: then it
+ * blocks until they are built, at most startup_timeout.  The statuses of the library, STATUS_TIMEOUT as the session's
+ * failure. */
+enum status groups_open_native(struct session *session, struct error *err);
 /* Before the transport is closed. */
 void group_close_native(struct group *group);
 

@@ -85,8 +85,11 @@ enum status session_create(const struct transport_ops *ops, struct transport *tr
  * STATUS_TIMEOUT, STATUS_LOST. */
 enum status session_consensus(struct session *session, const struct manifest *manifest, struct error *err);
 
-/* Build groups in id order, then routes.  Every rank passes every spec (or at least all that name it).  Local.
- * STATUS_OVERFLOW (id above the transport's tags), STATUS_INVALID, STATUS_NOMEM. */
+/* Build groups in id order, then routes.  Every rank passes every spec (or at least all that name it).  Local, unless
+ * the transport's library adds in the lines of an axis (comm/spec.h): then collective over the world; blocks, at most
+ * twice startup_timeout.
+ * STATUS_OVERFLOW (id above the transport's tags), STATUS_INVALID, STATUS_NOMEM; where it is collective the library's
+ * statuses, STATUS_TIMEOUT, STATUS_LOST. */
 enum status session_build(struct session *session, const struct group_spec *groups, size_t group_count,
                           const struct route_spec *routes, size_t route_count, struct error *err);
 

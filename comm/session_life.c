@@ -182,6 +182,9 @@ static enum status check_ids(const struct session *session, const struct group_s
                              groups[i].id, session->world_spec.id - 1);
         if (i && groups[i].id <= groups[i - 1].id)
             return error_set(err, STATUS_INVALID, "group %s: ids must rise", groups[i].name);
+        if (groups[i].first_line > groups[i].id)
+            return error_set(err, STATUS_INVALID, "group %s: its axis begins with id %" PRIu32 ", behind its own",
+                             groups[i].name, groups[i].first_line);
     }
     for (size_t i = 0; i < route_count; i++) {
         if (routes[i].id >= session->world_spec.id)
@@ -210,29 +213,12 @@ static enum status build(struct session *session, const struct group_spec *group
         st = group_create(session, &groups[i], &session->groups[i], err);
         if (st == STATUS_OK)
             session->group_count++;
-        if (st == STATUS_OK)
-            st = group_open_native(session->groups[i], err);
     }
     for (size_t i = 0; i < route_count && st == STATUS_OK; i++) {
         st = route_create(session, &routes[i], &session->routes[i], err);
         if (st == STATUS_OK)
             session->route_count++;
     }
-    return st;
-}
-
-enum status session_build(struct session *session, const struct group_spec *groups, size_t group_count,
-                          const struct route_spec *routes, size_t route_count, struct error *err)
-{
-    enum status st;
-
-    session_lock(session);
-    st = session_failed(session, err);
-    if (st == STATUS_OK && session->groups)
-        st = error_set(err, STATUS_INVALID, "groups and routes are built once");
-    if (st == STATUS_OK)
-        st = build(session, groups, group_count, routes, route_count, err);
-    session_unlock(session);
     return st;
 }
 
@@ -278,7 +264,7 @@ static enum status compute_all(struct session *session, struct error *err)
 }
 
 /* It has, and every rank has come to its end. */
-static enum status meet(struct session *session, struct error *err)
+static enum status meet(struct session *session, const char *what, struct error *err)
 {
     struct completion *completion = NULL;
     enum status st = compute_all(session, err);
@@ -288,7 +274,31 @@ static enum status meet(struct session *session, struct error *err)
     if (st == STATUS_OK)
         st = completion_wait(completion, DEADLINE_NONE, err);
     completion_abandon(completion);
-    return st == STATUS_OK ? st : error_wrap(err, st, "closing the session");
+    return st == STATUS_OK ? st : error_wrap(err, st, "%s", what);
+}
+
+enum status session_build(struct session *session, const struct group_spec *groups, size_t group_count,
+                          const struct route_spec *routes, size_t route_count, struct error *err)
+{
+    bool lines = false;
+    enum status st;
+
+    session_lock(session);
+    st = session_failed(session, err);
+    if (st == STATUS_OK && session->groups)
+        st = error_set(err, STATUS_INVALID, "groups and routes are built once");
+    if (st == STATUS_OK)
+        st = build(session, groups, group_count, routes, route_count, err);
+    lines = st == STATUS_OK && groups_have_lines(session);
+    session_unlock(session);
+    if (lines)
+        st = meet(session, "building the groups", err);
+    if (st != STATUS_OK)
+        return st;
+    session_lock(session);
+    st = groups_open_native(session, err);
+    session_unlock(session);
+    return st;
 }
 
 /* A rehearsal that did not happen must not pass for one that was survived.  All ranks were told of the faults, so rank
@@ -328,7 +338,7 @@ static enum status clear_up(struct session *session, struct error *err)
         st = session_failed(session, err);
     }
     session_unlock(session);
-    return st == STATUS_OK ? meet(session, err) : st;
+    return st == STATUS_OK ? meet(session, "closing the session", err) : st;
 }
 
 static void stop_thread(struct session *session)
@@ -354,7 +364,7 @@ enum status session_close(struct session *session, bool clean, struct error *err
         return STATUS_OK;
     }
     if (clean)
-        st = meet(session, err);
+        st = meet(session, "closing the session", err);
     if (clean && st == STATUS_OK)
         st = clear_up(session, err);
     if (st != STATUS_OK)

@@ -82,13 +82,15 @@ static struct group_spec *append(struct plan *plan, struct selection selection, 
     return group;
 }
 
-static void append_implied(struct plan *plan, struct selection selection, const char *kind, int index, int size,
-                           int **members)
+static struct group_spec *append_implied(struct plan *plan, struct selection selection, const char *kind, int index,
+                                         int size, int **members)
 {
     char *name = plan->store->names[plan->store->implied_groups++];
+    struct group_spec *group = append(plan, selection, size, members);
 
     snprintf(name, PLAN_NAME_BYTES, "%s/%d", kind, index);
-    append(plan, selection, size, members)->name = name;
+    group->name = name;
+    return group;
 }
 
 static void append_lines(struct plan *plan, enum axis axis, int **members)
@@ -102,7 +104,8 @@ static void append_lines(struct plan *plan, enum axis axis, int **members)
     for (int line = 0; line < mesh->world / mesh->size[axis]; line++) {
         int *member = *members;
 
-        append_implied(plan, selection, axis_name(axis), line, mesh->size[axis], members);
+        append_implied(plan, selection, axis_name(axis), line, mesh->size[axis], members)->first_line =
+            plan->store->line_group[axis];
         for (int i = 0; i < mesh->size[axis]; i++)
             member[i] = mesh_line_member(mesh, axis, line, i);
     }
@@ -121,7 +124,8 @@ static void append_stages(struct plan *plan, int **members)
     for (int stage = 0; stage < stages; stage++) {
         int *member = *members;
 
-        append_implied(plan, line_selection(plan, AXIS_PIPELINE), "stage", stage, mesh->world / stages, members);
+        append_implied(plan, line_selection(plan, AXIS_PIPELINE), "stage", stage, mesh->world / stages, members)
+            ->first_line = plan->store->stage_group;
         for (int i = 0; i < mesh->world / stages; i++)
             member[i] = (i / run * stages + stage) * run + i % run;
     }

@@ -265,6 +265,7 @@ void nccl_launch_step(struct transport *transport)
 
     error_init(&err);
     st = look_at_progress(transport, &busy, &err);
+    busy |= nccl_lines_busy(transport);
     while (st == STATUS_OK && !busy && any && transport->queue.first) {
         st = start_next(transport, &any, &err);
         if (st == STATUS_OK)

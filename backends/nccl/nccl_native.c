@@ -1,4 +1,5 @@
-/* NCCL's own all-reduce, on a communicator of the group's members with an id of its own.
+/* NCCL's own all-reduce, on a communicator of the group's members: with an id of its own, or, of a line of an axis, a
+ * part of the communicator of all ranks (nccl_lines.c).
  *
  * The first member gathers who has come to the building, then makes the id and sends it: so it can name who is missing
  * instead of waiting inside NCCL.  A sum: every member tells the first when it has come to it, which holds back
@@ -282,23 +283,18 @@ void nccl_native_free(struct native *native)
     free(native);
 }
 
-static enum status native_open(struct transport *transport, uint32_t id, const int *members, int size,
-                               struct native **ret, struct error *err)
+/* Linked into the transport's, where it stays: others may know of it. */
+static enum status add(struct transport *transport, uint32_t id, const int *members, int size, struct native **ret,
+                       struct error *err)
 {
-    struct note here = {.kind = NOTE_HERE, .object = id};
     struct native *native = calloc(1, sizeof *native);
-    enum status st = nccl_failed(transport, err);
 
-    if (st == STATUS_OK && find(transport, id))
-        st = error_set(err, STATUS_INVALID, "group %" PRIu32 " has native sums already", id);
-    if (st == STATUS_OK && (!native || !(native->members = calloc((size_t)size, sizeof *native->members)) ||
-                            !(native->came = calloc((size_t)size, sizeof *native->came)) ||
-                            !(native->built_by = calloc((size_t)size, sizeof *native->built_by))))
-        st = error_set(err, STATUS_NOMEM, "a communicator of %d ranks", size);
-    if (st != STATUS_OK) {
+    if (!native || !(native->members = calloc((size_t)size, sizeof *native->members)) ||
+        !(native->came = calloc((size_t)size, sizeof *native->came)) ||
+        !(native->built_by = calloc((size_t)size, sizeof *native->built_by))) {
         if (native)
             nccl_native_free(native);
-        return st;
+        return error_set(err, STATUS_NOMEM, "a communicator of %d ranks", size);
     }
     native->transport = transport;
     native->id = id;
@@ -308,13 +304,41 @@ static enum status native_open(struct transport *transport, uint32_t id, const i
     CHECK(native->index < size);
     native->next = transport->natives;
     transport->natives = native;
-    st = nccl_tell(transport, members[0], &here, err);
-    if (st == STATUS_OK)
-        st = take_early(native, err);
-    if (st != STATUS_OK)
-        return st; /* it stays with the transport: others may know of it */
     *ret = native;
     return STATUS_OK;
+}
+
+/* All members of a line have come when it is opened; nobody makes an id. */
+static void begin_line(struct native *native, uint32_t first_line)
+{
+    native->first_line = first_line;
+    native->building = true;
+    native->came_count = native->size;
+    memset(native->came, true, (size_t)native->size * sizeof *native->came);
+}
+
+static enum status native_open(struct transport *transport, uint32_t id, uint32_t first_line, const int *members,
+                               int size, struct native **ret, struct error *err)
+{
+    struct note here = {.kind = NOTE_HERE, .object = id};
+    struct native *native = NULL;
+    enum status st = nccl_failed(transport, err);
+
+    if (st == STATUS_OK && find(transport, id))
+        st = error_set(err, STATUS_INVALID, "group %" PRIu32 " has native sums already", id);
+    if (st == STATUS_OK)
+        st = add(transport, id, members, size, &native, err);
+    if (st != STATUS_OK)
+        return st;
+    if (first_line)
+        begin_line(native, first_line);
+    else
+        st = nccl_tell(transport, members[0], &here, err);
+    if (st == STATUS_OK)
+        st = take_early(native, err);
+    if (st == STATUS_OK)
+        *ret = native;
+    return st;
 }
 
 /* Its communicator ends with the transport: to end it now would have to wait for the other members. */
@@ -430,9 +454,18 @@ static void native_tell(const struct transport *transport, const struct work *wo
         text_add(out, " is not on the device of rank %d yet", transport->rank);
 }
 
-static enum status look_at(struct native *native, struct error *err)
+enum status nccl_native_built(struct native *native, struct error *err)
 {
     struct note note = {.kind = NOTE_GROUP_BUILT, .object = native->id};
+
+    native->building = false;
+    native->built = true;
+    return native->index == 0 ? tell_all(native, &note, err)
+                              : nccl_tell(native->transport, native->members[0], &note, err);
+}
+
+static enum status look_at(struct native *native, struct error *err)
+{
     ncclResult_t state = ncclSuccess;
     enum status st =
         nccl_status(ncclCommGetAsyncError(native->comm, &state), "ncclCommGetAsyncError", native->comm, err);
@@ -441,18 +474,13 @@ static enum status look_at(struct native *native, struct error *err)
         st = nccl_status(state, native->built ? "NCCL, asynchronously" : "ncclCommInitRankConfig", native->comm, err);
     if (st != STATUS_OK)
         return error_wrap(err, st, "group %" PRIu32 " of %d ranks", native->id, native->size);
-    if (!native->building || state != ncclSuccess)
-        return STATUS_OK;
-    native->building = false;
-    native->built = true;
-    return native->index == 0 ? tell_all(native, &note, err)
-                              : nccl_tell(native->transport, native->members[0], &note, err);
+    return native->building && state == ncclSuccess ? nccl_native_built(native, err) : STATUS_OK;
 }
 
 /* A sum counts as reached when its communicator is built. */
 enum status nccl_native_step(struct transport *transport, struct error *err)
 {
-    enum status st = STATUS_OK;
+    enum status st = nccl_lines_step(transport, err);
 
     for (struct native *native = transport->natives; native && st == STATUS_OK; native = native->next) {
         if (native->comm)
@@ -476,6 +504,7 @@ const struct native_ops nccl_native_ops = {
     .close = native_close,
     .all_reduce = native_all_reduce,
     .missing = native_missing,
+    .failed = nccl_failed,
     .awaits = native_awaits,
     .tell = native_tell,
 };

@@ -125,6 +125,9 @@ struct native {
     bool *built_by; /* [size], who has said that it is built there: at the first member of all, elsewhere of that one */
     bool building;  /* comm is being built */
     bool built;
+    uint32_t first_line; /* not 0: comm is divided from the one of all ranks, see comm/spec.h */
+    bool dividing;       /* just now; then comm is in child */
+    ncclComm_t child;
     ncclComm_t comm;
     uint64_t number; /* sums posted */
     struct meeting *meetings;
@@ -222,12 +225,19 @@ void nccl_launch_step(struct transport *transport);
 extern const struct native_ops nccl_native_ops;
 enum status nccl_native_note(struct transport *transport, int peer, const struct note *note, struct error *err);
 enum status nccl_native_step(struct transport *transport, struct error *err);
+/* Its communicator is built here. */
+enum status nccl_native_built(struct native *native, struct error *err);
 void nccl_native_free(struct native *native);
 bool nccl_native_member(const struct native *native, int rank);
 /* The member behind this rank, in a ring: whom it asks when a sum does not end. */
 int nccl_native_next(const struct native *native);
 /* One that is open, of just these members; NULL: none. */
 const struct native *nccl_native_find(const struct transport *transport, uint32_t id, const int *members, int size);
+
+/* nccl_lines.c: native sums of an axis' lines. */
+enum status nccl_lines_step(struct transport *transport, struct error *err);
+/* Is the communicator of all ranks being divided? */
+bool nccl_lines_busy(const struct transport *transport);
 
 /* nccl_raw.c. */
 extern const struct raw_ops nccl_raw_ops;

@@ -107,7 +107,7 @@ static enum status look_at_comm(struct transport *transport, struct error *err)
     ncclResult_t state = ncclSuccess;
     enum status st;
 
-    if (!transport->comm || transport->boot) /* the start looks for itself */
+    if (!transport->comm || transport->boot || nccl_lines_busy(transport)) /* these look for themselves */
         return STATUS_OK;
     st = nccl_status(ncclCommGetAsyncError(transport->comm, &state), "ncclCommGetAsyncError", transport->comm, err);
     return st == STATUS_OK ? nccl_status(state, "NCCL, asynchronously", transport->comm, err) : st;

@@ -212,7 +212,7 @@ static enum status raw_open(struct transport *transport, const int *members, int
     if (!raw->native) {
         struct native *native = NULL;
 
-        st = nccl_native_ops.open(transport, id, members, size, &native, err);
+        st = nccl_native_ops.open(transport, id, 0, members, size, &native, err);
         raw->native = native;
     }
     while (st == STATUS_OK && !raw->native->built) {

@@ -120,7 +120,7 @@ static bool open_bench(struct bench *bench)
         return false;
     bench->send = device_room(&bench->world, bench->count * 4);
     bench->recv = device_room(&bench->world, bench->count * 4);
-    return bench->world.ops->native->open(bench->world.transport, 1, members, 1, &bench->native, &bench->err) ==
+    return bench->world.ops->native->open(bench->world.transport, 1, 0, members, 1, &bench->native, &bench->err) ==
                STATUS_OK &&
            cudaSetDevice(0) == cudaSuccess &&
            cudaStreamCreateWithFlags(&bench->stream, cudaStreamNonBlocking) == cudaSuccess &&

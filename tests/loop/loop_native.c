@@ -311,6 +311,79 @@ START_TEST(memory_that_runs_out_is_told_in_its_own_words)
 }
 END_TEST
 
+/* Two lines of two ranks, over all four of which the library divides what it has. */
+static const int first_line[] = {1, 0};
+static const int second_line[] = {2, 3};
+
+static void run_lines(struct ranks *ranks, rank_body *body)
+{
+    struct transport_ops ops = native_sums_transport(&loopback_device_ops);
+    struct group_spec lines[] = {GROUP(5, 2, first_line), GROUP(6, 2, second_line)};
+
+    lines[0].first_line = lines[1].first_line = 5;
+    ranks->size = 4;
+    ranks->ops = &ops;
+    ranks->late_memory = true;
+    ranks->groups = lines;
+    ranks->group_count = 2;
+    ranks->body = body;
+    ranks_run(ranks);
+    native_sums_build_late(-1, 0);
+}
+
+static enum status line_body(struct rank *self)
+{
+    uint32_t id = self->rank < 2 ? 5 : 6;
+    struct tensor *tensor = tensor_in(self->memory, DTYPE_F32);
+    struct completion *completion = NULL;
+    unsigned char bytes[COUNT * 4];
+    float sum = 0;
+    enum status st = STATUS_OK;
+
+    EXPECT(native_sums_opened(id) == (self->rank < 2 ? 3 : 12)); /* before anything moves */
+    for (int i = 0; i < COUNT; i++)
+        put(DTYPE_F32, self->rank + 1, bytes + 4 * (size_t)i);
+    st = memory_copy(self->memory, tensor->data, bytes, sizeof bytes, &self->err);
+    if (st == STATUS_OK)
+        st = group_all_reduce_sum(session_group(self->session, id), tensor, tensor, &completion, &self->err);
+    st = finish(st, &completion, &self->err);
+    if (st == STATUS_OK)
+        st = memory_copy(self->memory, &sum, tensor->data, sizeof sum, &self->err);
+    if (st == STATUS_OK)
+        st = memory_wait(self->memory, clock_ns() + 10 * NS_PER_S, &self->err);
+    EXPECT(st != STATUS_OK || sum == (self->rank < 2 ? 1 + 2 : 3 + 4));
+    tensor_release(tensor);
+    return st;
+}
+
+START_TEST(lines_are_built_before_anything_else_moves)
+{
+    struct ranks ranks = {.session = {.reduction = REDUCTION_NATIVE}};
+
+    native_sums_build_late(_i, 100);
+    run_lines(&ranks, line_body);
+    ranks_check(&ranks);
+}
+END_TEST
+
+START_TEST(a_line_that_is_never_built_is_told_with_the_ranks_that_lack_it)
+{
+    struct ranks ranks = {.session = {.reduction = REDUCTION_NATIVE, .startup_timeout_ns = 300 * NS_PER_MS}};
+
+    native_sums_build_late(3, -1);
+    run_lines(&ranks, line_body);
+    for (int i = 0; i < 4; i++) {
+        if (ranks.rank[i].status == STATUS_OK) /* the other line's members may have been done */
+            continue;
+        ck_assert_msg(strstr(ranks.rank[i].err.text, "group group/6: its communicator is not built after 300 ms "
+                                                     "(startup_timeout): not on rank 3"),
+                      "%s", ranks.rank[i].err.text);
+    }
+    ck_assert_int_eq(ranks.rank[2].status, STATUS_TIMEOUT);
+    ck_assert_int_eq(ranks.rank[3].status, STATUS_TIMEOUT);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("native");
@@ -327,6 +400,8 @@ int main(void)
     tcase_add_test(all, a_sum_under_way_is_given_up_when_the_session_fails);
     tcase_add_test(all, a_sum_that_does_not_end_names_who_is_not_in_it);
     tcase_add_test(all, memory_that_runs_out_is_told_in_its_own_words);
+    tcase_add_loop_test(all, lines_are_built_before_anything_else_moves, 0, 4);
+    tcase_add_test(all, a_line_that_is_never_built_is_told_with_the_ranks_that_lack_it);
     suite_add_tcase(suite, all);
     return suite_run(suite);
 }

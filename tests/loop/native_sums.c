@@ -52,6 +52,8 @@ static struct call *calls;
 static int call_count;
 static int open_count;
 static uint32_t opened[1024]; /* by group id: a bit per world rank */
+static int late_rank = -1;
+static int late_ms;
 
 static bool adds(const struct transport *transport, const struct memory *memory, enum dtype dtype)
 {
@@ -59,9 +61,17 @@ static bool adds(const struct transport *transport, const struct memory *memory,
     return !memory_host_view(memory) && dtype != DTYPE_I64; /* something that it cannot */
 }
 
-static enum status native_open(struct transport *transport, uint32_t id, const int *members, int size,
-                               struct native **ret, struct error *err)
+/* A line is built by this rank later than by the others, or never. */
+static void be_late(void)
 {
+    if (late_ms > 0)
+        clock_sleep_ns((uint64_t)late_ms * NS_PER_MS);
+}
+
+static enum status native_open(struct transport *transport, uint32_t id, uint32_t first_line, const int *members,
+                               int size, struct native **ret, struct error *err)
+{
+    bool late = first_line && plain->rank(transport) == late_rank;
     struct native *native = size <= MEMBERS ? calloc(1, sizeof *native) : NULL;
 
     if (!native)
@@ -73,9 +83,12 @@ static enum status native_open(struct transport *transport, uint32_t id, const i
         if (members[i] == plain->rank(transport))
             native->rank = i;
     }
+    if (late)
+        be_late();
     (void)pthread_mutex_lock(&lock);
     open_count++;
-    opened[id] |= 1u << plain->rank(transport);
+    if (!late || late_ms >= 0)
+        opened[id] |= 1u << plain->rank(transport);
     (void)pthread_mutex_unlock(&lock);
     *ret = native;
     return STATUS_OK;
@@ -314,4 +327,20 @@ int native_sums_open(void)
     count = open_count;
     (void)pthread_mutex_unlock(&lock);
     return count;
+}
+
+void native_sums_build_late(int rank, int ms)
+{
+    late_rank = rank;
+    late_ms = ms;
+}
+
+uint32_t native_sums_opened(uint32_t id)
+{
+    uint32_t ranks;
+
+    (void)pthread_mutex_lock(&lock);
+    ranks = opened[id];
+    (void)pthread_mutex_unlock(&lock);
+    return ranks;
 }

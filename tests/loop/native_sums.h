@@ -13,4 +13,9 @@ int native_sums_calls(void);
 int native_sums_pending(void);
 int native_sums_open(void);
 
+/* From the next run on this rank (-1: none) builds communicators of lines so much later, or never: ms is negative. */
+void native_sums_build_late(int rank, int ms);
+/* Who has built the group's communicator: a bit per world rank. */
+uint32_t native_sums_opened(uint32_t id);
+
 #endif

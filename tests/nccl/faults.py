@@ -1,6 +1,6 @@
 """What fails under the nccl transport, by the stand-in's faults: who must be right after it, and within what time.
 
-usage: faults.py MPIRUN NCCL_FAULTS NCCL_JOB [MODE]...
+usage: faults.py MPIRUN NCCL_FAULTS NCCL_JOB NCCL_SESSION [MODE]...
 """
 import concurrent.futures
 import os
@@ -49,6 +49,9 @@ BUILD_CASES = [
      r'timeout: (the communicator of world/0 is not built on rank 1; )?rank 1 has stood still',
      'wait for each other|rank 0 has|rank 2 has'),
 ]
+# Four ranks divide their communicator into rows, then into columns: on one rank NCCL cannot.
+SQUARE = 4
+DIVIDE_CASES = [('rank=1,op=0,kind=split', 'group 4, one line'), ('rank=2,op=1,kind=split', 'group 6, one line')]
 
 
 def run(command, env, wanted, limit):
@@ -86,6 +89,16 @@ def build_failed(mpirun, program, fault, wanted, unwanted):
                         list(range(RANKS)), wanted, unwanted)
 
 
+def divide_failed(mpirun, program, fault, what):
+    """Every rank says so, and leaves."""
+    job = running.Run(mpirun_of(mpirun, SQUARE, program, '1'), extra_env={'FERRY_STANDIN_FAULT': fault})
+    result = job.finish(TIMEOUT + GRACE)
+    said = re.findall(rf'^rank {fault[5]}: {what} of 2 ranks among all: ncclCommSplit failed', result.err, re.MULTILINE)
+    good = result.code != running.OUTLIVED and len(said) == SQUARE
+    return not good, f'{fault:28} {"ok" if good else "FAILED":6} {result.seconds:5.1f} s\n' + \
+        ('' if good else result.summary())
+
+
 def cause_failed(command, env, name, left, wanted, unwanted):
     """One cause, as wanted; every rank that is left leaves in time, and the device's memory is its own."""
     output, took = run(command, env, left, TIMEOUT + GRACE)
@@ -97,11 +110,12 @@ def cause_failed(command, env, name, left, wanted, unwanted):
 
 
 def main():
-    mpirun, faults, job = sys.argv[1:4]
-    only = sys.argv[4:]
+    mpirun, faults, job, session = sys.argv[1:5]
+    only = sys.argv[5:]
     jobs = [(fault_failed, mpirun, faults, *case) for case in CASES if not only or case[0] in only]
     jobs += [(job_failed, mpirun, job, *case) for case in JOB_CASES if not only or 'job' in only]
     jobs += [(build_failed, mpirun, job, *case) for case in BUILD_CASES if not only or 'build' in only]
+    jobs += [(divide_failed, mpirun, session, *case) for case in DIVIDE_CASES if not only or 'divide' in only]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         for bad, words in pool.map(lambda one: one[0](*one[1:]), jobs):

@@ -403,7 +403,7 @@ static int unbuilt(void)
     struct error err = {0};
     uint64_t begun_ns = clock_ns();
     int ranks[2] = {-1, -1};
-    enum status st = world.ops->native->open(world.transport, 7, members, 2, &native, &err);
+    enum status st = world.ops->native->open(world.transport, 7, 0, members, 2, &native, &err);
 
     while (st == STATUS_OK && clock_ns() - begun_ns < PATIENCE_NS) {
         unsigned char bytes[CONTROL_BYTES];

@@ -66,7 +66,7 @@ static enum status open_sum(struct sum *sum, int group)
         return STATUS_OK;
     sum->host = malloc(SUM_COUNT * sizeof *sum->host);
     sum->device = device_room(world, SUM_COUNT * sizeof *sum->host);
-    return world->ops->native->open(world->transport, 100 + (uint32_t)group, sum->members, sum->size, &sum->native,
+    return world->ops->native->open(world->transport, 100 + (uint32_t)group, 0, sum->members, sum->size, &sum->native,
                                     NULL);
 }
 

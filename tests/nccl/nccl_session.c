@@ -18,7 +18,8 @@ enum {
     LARGEST = 3000,
     TENSORS = 3,
     DEPTH = 3,
-    GROUPS = 3,
+    OVERLAPPING = 3,
+    GROUPS = OVERLAPPING + 4,
     SUMS = 4,
     SUM_COUNT = 700
 };
@@ -169,12 +170,40 @@ END_TEST
 static struct group_spec groups[GROUPS];
 static int group_members[GROUPS][MAX_RANKS];
 
+static size_t group_count;
+
+static void add_group(const char *name, int size, uint32_t first_line)
+{
+    groups[group_count] = (struct group_spec){.id = 1 + (uint32_t)group_count,
+                                              .name = name,
+                                              .size = size,
+                                              .members = group_members[group_count],
+                                              .operations = OPERATIONS_ALL,
+                                              .dtypes = DTYPES_ALL,
+                                              .max_bytes = 1 << 20,
+                                              .first_line = first_line};
+    group_count++;
+}
+
+/* Four ranks as a square: its rows from right to left, then its columns. */
+static void draw_lines(void)
+{
+    static const int members[4][2] = {{1, 0}, {3, 2}, {0, 2}, {1, 3}};
+    static const char *const line_names[4] = {"row/0", "row/1", "column/0", "column/1"};
+    uint32_t first = 1 + (uint32_t)group_count;
+
+    for (int line = 0; line < 4; line++) {
+        memcpy(group_members[group_count], members[line], sizeof members[line]);
+        add_group(line_names[line], 2, line < 2 ? first : first + 2);
+    }
+}
+
 /* All ranks; all but the last; all but the first, the other way round. */
 static void draw_groups(void)
 {
-    static const char *const group_names[GROUPS] = {"all/0", "front/0", "back/0"};
+    static const char *const group_names[OVERLAPPING] = {"all/0", "front/0", "back/0"};
 
-    for (int g = 0; g < GROUPS; g++) {
+    for (int g = 0; g < OVERLAPPING; g++) {
         int skipped = world.size < 2 || g == 0 ? -1 : g == 1 ? world.size - 1 : 0;
         int count = 0;
 
@@ -184,14 +213,10 @@ static void draw_groups(void)
             if (rank != skipped)
                 group_members[g][count++] = rank;
         }
-        groups[g] = (struct group_spec){.id = 1 + (uint32_t)g,
-                                        .name = group_names[g],
-                                        .size = count,
-                                        .members = group_members[g],
-                                        .operations = OPERATIONS_ALL,
-                                        .dtypes = DTYPES_ALL,
-                                        .max_bytes = 1 << 20};
+        add_group(group_names[g], count, 0);
     }
+    if (world.size == 4)
+        draw_lines();
 }
 
 static int index_in(int g)
@@ -285,7 +310,7 @@ static enum status run_sums(bool *ret_right, struct error *err)
     return st;
 }
 
-START_TEST(native_sums_of_overlapping_groups_end_in_whatever_order)
+START_TEST(native_sums_of_overlapping_groups_and_lines_end_in_whatever_order)
 {
     struct error err = {0};
     bool right = true;
@@ -339,7 +364,7 @@ static enum status start(struct error *err)
     st = session_create(world.ops, world.transport, &options, &session, err);
     if (st == STATUS_OK)
         st = session_consensus(session, &manifest, err);
-    return st == STATUS_OK ? session_build(session, groups, GROUPS, routes, (size_t)route_count, err) : st;
+    return st == STATUS_OK ? session_build(session, groups, group_count, routes, (size_t)route_count, err) : st;
 }
 
 int main(int argc, char **argv)
@@ -357,7 +382,7 @@ int main(int argc, char **argv)
     }
     tcase_set_timeout(tests, 100);
     tcase_add_test(tests, bundles_cross_between_all_ranks_at_once);
-    tcase_add_test(tests, native_sums_of_overlapping_groups_end_in_whatever_order);
+    tcase_add_test(tests, native_sums_of_overlapping_groups_and_lines_end_in_whatever_order);
     suite_add_tcase(suite, tests);
     failed = suite_run_here(suite);
     if (session_close(session, true, &err)) {

@@ -153,25 +153,20 @@ EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *ret, int size, ncclUniqueId id,
 struct split {
     struct ncclComm *parent;
     struct ncclComm *child; /* NULL: this rank wants none */
+    ncclComm_t *ret;        /* the child is not there for the caller before all is over, well or not */
     int color;
     int key;
 };
 
-/* child may be NULL. */
-static bool one_aborted(const struct ncclComm *comm, const struct ncclComm *child)
-{
-    return comm_aborted(comm) || (child && comm_aborted(child));
-}
-
-/* All operations of this rank have ended; false: aborted, or the child that waits for it was. */
-static bool await_idle(struct ncclComm *comm, const struct ncclComm *child)
+/* All operations of this rank have ended; false: aborted. */
+static bool await_idle(struct ncclComm *comm)
 {
     bool idle;
 
     pthread_mutex_lock(&comms_lock);
-    while (comm->waiting > 0 && !one_aborted(comm, child))
+    while (comm->waiting > 0 && !comm_aborted(comm))
         pthread_cond_wait(&comms_changed, &comms_lock);
-    idle = !one_aborted(comm, child);
+    idle = !comm_aborted(comm);
     pthread_mutex_unlock(&comms_lock);
     return idle;
 }
@@ -182,7 +177,7 @@ static bool await_splitters(const struct split *split, uint32_t ordinal)
 
     for (int rank = 0; rank < parent->size; rank++) {
         while (__atomic_load_n(&parent->table->seats[rank].splits, __ATOMIC_ACQUIRE) < ordinal) {
-            if (one_aborted(parent, split->child))
+            if (comm_aborted(parent))
                 return false;
             seat_rest(parent, seat_bell(parent), 20);
         }
@@ -251,11 +246,12 @@ static void *split_job(void *argument)
     long made = __atomic_fetch_add(&comms_split, 1, __ATOMIC_RELAXED);
     ncclResult_t result = ncclInternalError;
 
-    if (await_idle(split->parent, split->child))
+    if (await_idle(split->parent))
         result = standin_fault_at(FAULT_SPLIT, made).kind == FAULT_SPLIT ? ncclSystemError : split_meet(split);
     if (split->child) {
         split->child->parent = NULL;
         comm_end(split->child, result);
+        __atomic_store_n(split->ret, split->child, __ATOMIC_RELEASE);
     }
     comm_end(split->parent, result);
     free(split);
@@ -277,14 +273,13 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclCom
     *ret = NULL;
     if (!(split = malloc(sizeof *split)))
         return comm_fail(ncclSystemError, "no memory");
-    *split = (struct split){.parent = parent, .color = color, .key = key};
+    *split = (struct split){.parent = parent, .ret = ret, .color = color, .key = key};
     if (color != NCCL_SPLIT_NOCOLOR) {
         if (!(split->child = comm_make(parent->device, blocking))) {
             free(split);
             return comm_fail(ncclSystemError, "no memory");
         }
         split->child->parent = parent;
-        *ret = split->child;
         comm_begin(split->child);
     }
     comm_begin(parent);
@@ -297,7 +292,7 @@ static void *finalize_job(void *argument)
 {
     struct ncclComm *comm = argument;
 
-    comm_end(comm, await_idle(comm, NULL) && all_reach(comm, STAGE_LEAVING) ? ncclSuccess : ncclInternalError);
+    comm_end(comm, await_idle(comm) && all_reach(comm, STAGE_LEAVING) ? ncclSuccess : ncclInternalError);
     return NULL;
 }
 

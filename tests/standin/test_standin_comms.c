@@ -143,9 +143,8 @@ static int split_alone(int rank, int size, struct board *board)
 
     if (rank == 0) {
         NEED(ncclCommSplit(r.comm, 0, 0, &child, NULL) == ncclInProgress);
-        NEED(rank_settle(child, 300) == ncclInProgress);
-        NEED(rank_settle(r.comm, 1) == ncclInProgress);
-        NEED(ncclCommAbort(child) == ncclSuccess);
+        NEED(rank_settle(r.comm, 300) == ncclInProgress);
+        NEED(child == NULL);
     }
     NEED(ncclCommAbort(r.comm) == ncclSuccess);
     return 0;
@@ -171,12 +170,13 @@ static int split_busy(int rank, int size, struct board *board)
         rank_ready(&r, ncclRecv(r.device, 8, ncclUint8, 0, r.comm, r.stream));
     }
     NEED(ncclCommSplit(r.comm, 0, rank, &child, NULL) == ncclInProgress);
-    NEED(rank_settle(child, 300) == ncclInProgress);
+    NEED(rank_settle(r.comm, 300) == ncclInProgress);
+    NEED(child == NULL);
     board_raise(board, FLAG_FREE);
     board_await(board, FLAG_FREE, (uint32_t)size);
     atomic_store(&let_go, true);
-    NEED(rank_settle(child, SETTLE_MS) == ncclSuccess);
     NEED(rank_settle(r.comm, SETTLE_MS) == ncclSuccess);
+    NEED(rank_settle(child, SETTLE_MS) == ncclSuccess);
     NEED(ncclCommDestroy(child) == ncclSuccess);
     rank_end(&r);
     return 0;

@@ -168,8 +168,9 @@ static int split_fails(int rank, int size, struct board *board)
     ncclComm_t child = NULL;
 
     NEED(ncclCommSplit(r.comm, 0, rank, &child, NULL) == ncclInProgress);
-    NEED(rank_settle(child, 300) == (rank == 1 ? ncclSystemError : ncclInProgress));
+    NEED(rank_settle(r.comm, 300) == (rank == 1 ? ncclSystemError : ncclInProgress));
     NEED(ncclCommAbort(r.comm) == ncclSuccess);
+    NEED(child != NULL);
     return ncclCommAbort(child) != ncclSuccess;
 }
 
