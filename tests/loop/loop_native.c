@@ -13,19 +13,24 @@ enum { SIZE = 3, COUNT = 700 };
 static const int members[] = {2, 0, 1};
 static const struct group_spec groups[] = {GROUP(5, SIZE, members)};
 
-static void run(struct ranks *ranks, rank_body *body)
+static void run_groups(struct ranks *ranks, int size, const struct group_spec *specs, size_t count, rank_body *body)
 {
     struct transport_ops ops = native_sums_transport(&loopback_device_ops);
 
-    ranks->size = SIZE;
+    ranks->size = size;
     ranks->ops = &ops;
     ranks->late_memory = true;
-    ranks->groups = groups;
-    ranks->group_count = 1;
+    ranks->groups = specs;
+    ranks->group_count = count;
     ranks->body = body;
     ranks_run(ranks);
     ck_assert_int_eq(native_sums_open(), 0);
     ck_assert_int_eq(native_sums_pending(), 0);
+}
+
+static void run(struct ranks *ranks, rank_body *body)
+{
+    run_groups(ranks, SIZE, groups, 1, body);
 }
 
 /* Small whole numbers: every order gives the same sum. */
@@ -317,17 +322,10 @@ static const int second_line[] = {2, 3};
 
 static void run_lines(struct ranks *ranks, rank_body *body)
 {
-    struct transport_ops ops = native_sums_transport(&loopback_device_ops);
     struct group_spec lines[] = {GROUP(5, 2, first_line), GROUP(6, 2, second_line)};
 
     lines[0].first_line = lines[1].first_line = 5;
-    ranks->size = 4;
-    ranks->ops = &ops;
-    ranks->late_memory = true;
-    ranks->groups = lines;
-    ranks->group_count = 2;
-    ranks->body = body;
-    ranks_run(ranks);
+    run_groups(ranks, 4, lines, 2, body);
     native_sums_build_late(-1, 0);
 }
 
