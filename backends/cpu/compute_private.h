@@ -23,7 +23,7 @@ struct scratch {
     _Alignas(64) float mixed[ATTEND_MAX_ROWS * CPU_MAX_HEAD_DIM];
     _Alignas(64) float scores[CPU_MAX_CONTEXT];
     _Alignas(64) float packed[PACKED_FLOATS];
-    /* What packed holds; x is NULL: nothing. */
+    /* What packed holds in a list of products; x is NULL: nothing.  Attention lays out its queries there. */
     struct packed {
         const float *x;
         size_t ldx;
@@ -31,6 +31,8 @@ struct scratch {
         size_t cols;
     } packed_from;
 };
+
+_Static_assert(PACKED_FLOATS >= ATTEND_MAX_ROWS * CPU_MAX_HEAD_DIM, "a tile of queries fits");
 
 /* Units of the running operation, in contiguous shares: a thread takes its own in order, then what others have left. */
 struct deal {
