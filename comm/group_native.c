@@ -67,9 +67,8 @@ static bool lines_built(void *context)
     return !unbuilt_line(context) || library_failed(context, NULL) != STATUS_OK;
 }
 
-static enum status tell_unbuilt(const struct session *session, struct error *err)
+static enum status tell_unbuilt(const struct session *session, const struct group *group, struct error *err)
 {
-    const struct group *group = unbuilt_line(session);
     int ranks[NAMED_RANKS];
     int count = session->ops->native->missing(session->transport, group->native, ranks, NAMED_RANKS);
     struct text text = {0};
@@ -90,14 +89,17 @@ static enum status await_lines(struct session *session, struct error *err)
 {
     uint64_t deadline_ns = clock_ns() + session->options.startup_timeout_ns;
     struct error why = {0};
-    enum status st = session_wait(session, &session->world->lane, lines_built, session, deadline_ns, err);
+    const struct group *unbuilt = NULL;
+    enum status st = STATUS_OK;
 
+    /* It says how it ended by what holds then. */
+    (void)session_wait(session, &session->world->lane, lines_built, session, deadline_ns, NULL);
     if (session->failed)
-        return st;
-    if (st == STATUS_OK)
-        st = library_failed(session, &why);
-    else if (st == STATUS_TIMEOUT)
-        st = tell_unbuilt(session, &why);
+        return session_failed(session, err);
+    st = library_failed(session, &why);
+    unbuilt = st == STATUS_OK ? unbuilt_line(session) : NULL;
+    if (unbuilt)
+        st = tell_unbuilt(session, unbuilt, &why);
     if (st == STATUS_OK)
         return STATUS_OK;
     (void)session_poison(session, st, &why);

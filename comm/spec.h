@@ -42,7 +42,7 @@ struct group_spec {
     uint32_t dtypes;     /* DTYPE_BIT mask */
     uint64_t max_bytes;  /* of one operation's largest buffer */
     uint32_t first_line; /* id of the first of several groups, this one among them, that hold every rank once, may do
-                          * the same and have ids in a row: the lines of an axis.  0: it is none such */
+                          * the same and have ids in a row, as the lines of an axis and the stages.  0: none such */
 };
 
 enum { ROUTE_MAX_TENSORS = 16, ROUTE_ROLE_BYTES = 63, ROUTE_MAX_EXTENTS = 16 };

@@ -48,19 +48,37 @@ static enum status divide(struct native *native, struct error *err)
                        "ncclCommSplit", transport->comm, err);
 }
 
+/* Who is in it the other ranks have said, too: a sum over others would be believed. */
+static enum status check_line(const struct native *native, struct error *err)
+{
+    int size = 0;
+    int number = 0;
+    enum status st = nccl_status(ncclCommCount(native->comm, &size), "ncclCommCount", native->comm, err);
+
+    if (st == STATUS_OK)
+        st = nccl_status(ncclCommUserRank(native->comm, &number), "ncclCommUserRank", native->comm, err);
+    if (st == STATUS_OK && (size != native->size || number != native->index))
+        st = error_set(err, STATUS_MISMATCH,
+                       "NCCL made it of %d ranks, this one number %d, expected %d and number %d: a rank was told of "
+                       "other lines",
+                       size, number, native->size, native->index);
+    return st;
+}
+
 static enum status look(struct native *native, struct error *err)
 {
     ncclComm_t parent = native->transport->comm;
     ncclResult_t state = ncclSuccess;
     enum status st = nccl_status(ncclCommGetAsyncError(parent, &state), "ncclCommGetAsyncError", parent, err);
 
-    if (st == STATUS_OK)
-        st = nccl_status(state, "ncclCommSplit", parent, err);
     if (st != STATUS_OK || state == ncclInProgress)
         return st;
-    native->comm = __atomic_load_n(&native->child, __ATOMIC_ACQUIRE);
+    native->comm = __atomic_load_n(&native->child, __ATOMIC_ACQUIRE); /* a failed one, too, is torn down */
     native->dividing = false;
-    return nccl_native_built(native, err);
+    st = nccl_status(state, "ncclCommSplit", parent, err);
+    if (st == STATUS_OK)
+        st = check_line(native, err);
+    return st == STATUS_OK ? nccl_native_built(native, err) : st;
 }
 
 enum status nccl_lines_step(struct transport *transport, struct error *err)

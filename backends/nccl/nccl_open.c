@@ -276,6 +276,18 @@ static enum status make_stream(struct transport *transport, struct error *err)
     return st;
 }
 
+/* A line that NCCL still divides is its to write to. */
+static void free_natives(struct transport *transport, bool quiet)
+{
+    while (transport->natives) {
+        struct native *native = transport->natives;
+
+        transport->natives = native->next;
+        if (quiet || !native->dividing)
+            nccl_native_free(native);
+    }
+}
+
 static void free_lists(struct transport *transport)
 {
     while (transport->letters) {
@@ -289,12 +301,6 @@ static void free_lists(struct transport *transport)
 
         transport->early = early->next;
         free(early);
-    }
-    while (transport->natives) {
-        struct native *native = transport->natives;
-
-        transport->natives = native->next;
-        nccl_native_free(native);
     }
     while (transport->launches) {
         struct launch *launch = transport->launches;
@@ -310,6 +316,7 @@ static void free_lists(struct transport *transport)
 static void dispose(struct transport *transport, bool quiet, bool carrier_open)
 {
     free_lists(transport);
+    free_natives(transport, quiet);
     nccl_works_done(transport, quiet, carrier_open);
     for (int rank = 0; transport->peers && rank < transport->size; rank++) {
         while (transport->peers[rank].arrivals) {
