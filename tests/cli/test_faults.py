@@ -175,11 +175,11 @@ def test_ranks():
 # ---- signals from outside ------------------------------------------------------------------------------
 
 
-def start_long(name, mesh=None, arguments=(), **keys):
-    """A generation of several seconds that has begun: its text streams."""
+def start_long(name, mesh=None, arguments=(), turns=50, **keys):
+    """A generation that has begun, its text streams, and that is not over before something is done to it."""
     mesh = mesh or {"pipeline": 2}
     # One request a wave: the prompts take their turns, so that it lasts on a fast and idle machine too.
-    keys = {"model": running.KJV, "prompts": ["In the beginning", "And it came to pass"] * 5, "new": 400,
+    keys = {"model": running.KJV, "prompts": ["In the beginning", "And it came to pass"] * turns, "new": 400,
             "microbatch": 1, **keys}
     path = topology(name, mesh, **keys)
     job = running.Run(running.mpirun_command(running.world(mesh), ["run", path] + list(arguments)))
@@ -236,7 +236,7 @@ def test_signals():
     @case
     def stopped_for_a_while():  # B174, B171
         quiet = ["--quiet"]
-        reference = start_long("reference", arguments=quiet).finish(60)
+        reference = start_long("reference", arguments=quiet, turns=10).finish(60)
 
         def pause(job):
             pid = job.pair(1)[1]
@@ -246,7 +246,7 @@ def test_signals():
                 os.kill(pid, signal.SIGCONT)
                 time.sleep(0.2)
 
-        result = end_after(start_long("worker-pause", arguments=quiet), pause)
+        result = end_after(start_long("worker-pause", arguments=quiet, turns=10), pause)
         if expecting.success(tally, "B174 SIGSTOP for less than the timeout", result):
             tally.check(result.out == reference.out and result.out, "B174 and the same text",
                         result.summary() + reference.summary())

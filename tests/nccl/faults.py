@@ -90,10 +90,11 @@ def build_failed(mpirun, program, fault, wanted, unwanted):
 
 
 def divide_failed(mpirun, program, fault, what):
-    """Every rank says so, and leaves."""
+    """Every rank says so, and leaves; one that heard of it while it still met the others says that, too."""
     job = running.Run(mpirun_of(mpirun, SQUARE, program, '1'), extra_env={'FERRY_STANDIN_FAULT': fault})
     result = job.finish(TIMEOUT + GRACE)
-    said = re.findall(rf'^rank {fault[5]}: {what} of 2 ranks among all: ncclCommSplit failed', result.err, re.MULTILINE)
+    said = re.findall(rf'^(?:building the groups: )?rank {fault[5]}: {what} of 2 ranks among all: ncclCommSplit failed',
+                      result.err, re.MULTILINE)
     good = result.code != running.OUTLIVED and len(said) == SQUARE and 'Running suite' not in result.out
     return not good, f'{fault:28} {"ok" if good else "FAILED":6} {result.seconds:5.1f} s\n' + \
         ('' if good else result.summary())

@@ -82,6 +82,11 @@ static int delayed(int rank, int size, struct board *board)
     struct rank r = faulty_pair(rank, size, board);
     uint64_t start = clock_ns();
 
+    /* The delay begins with rank 1's call: not before rank 0 counts. */
+    if (rank == 0)
+        board_raise(board, FLAG_FREE);
+    else
+        board_await(board, FLAG_FREE, 1);
     transfer(&r);
     NEED(cudaStreamSynchronize(r.stream) == cudaSuccess);
     NEED(clock_ns() - start >= 200 * NS_PER_MS);
