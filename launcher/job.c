@@ -378,7 +378,24 @@ static enum status agree(struct job *job, struct error *err)
     return job_consensus(job, err);
 }
 
-/* What a person should know about this run, warnings among it; what only `ferry plan` leaves unchecked is left out. */
+static bool begins(const char *line, const char *word)
+{
+    return !strncmp(line, word, strlen(word));
+}
+
+static const char named[] = "transport ";
+
+/* Why this one: what was weighed names it by itself. */
+static void print_transport(const struct job *job)
+{
+    if (begins(job->wire.why, named))
+        log_info("%s", job->wire.why);
+    else
+        log_info("%s%s: %s", named, job->wire.ops->name, job->wire.why);
+}
+
+/* What a person should know about this run, warnings among it; what only `ferry plan` leaves unchecked is left out, and
+ * its word on the transport, which is said. */
 static void print_notes(const struct job *job)
 {
     static const char warning[] = "warning: ";
@@ -387,13 +404,13 @@ static void print_notes(const struct job *job)
 
     if (job->topology->communication.transport.value == TOPOLOGY_TRANSPORT_AUTO ||
         job->topology->communication.memory.value == TOPOLOGY_MEMORY_DEVICE)
-        log_info("transport %s: %s", job->wire.ops->name, job->wire.why);
+        print_transport(job);
     while (*line) {
         int length = (int)strcspn(line, "\n");
 
-        if (!strncmp(line, warning, strlen(warning)))
+        if (begins(line, warning))
             log_warning("%.*s", length - (int)strlen(warning), line + strlen(warning));
-        else if (length && strncmp(line, unchecked, strlen(unchecked)) != 0)
+        else if (length && !begins(line, unchecked) && !begins(line, named))
             log_info("%.*s", length, line);
         line += length + (line[length] == '\n');
     }
