@@ -5,9 +5,10 @@
  * fills slots; a slot is full until its receiver, and nobody else, has emptied it.  The envelope names the message's
  * slot, number, place and size.  A slot's state is the number of the message in it, of which no two are the same:
  * nothing is searched, and an envelope opens its own message or none.  Peers can write the whole file, so nobody acts
- * on anything in it but the states: where messages lie the owner keeps for itself, and the receiver has from MPI.
+ * on anything in it but the states: where messages lie the owner keeps for itself, and the receiver copies from its
+ * envelope.  Behind the room lie the rings of the post, one to each process of the host.
  *
- * Cost: two copies between mapped pages, one on each side, and one small MPI message.  A long message's envelope leaves
+ * Cost: two copies between mapped pages, one on each side, and one cell of the post.  A long message's envelope leaves
  * before the message is whole, so that the receiver copies behind the sender: its slot says how many bytes lie there by
  * now.
  *
@@ -30,11 +31,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/size.h"
 #include "base/stream.h"
 
 enum {
     SLOTS = 128,
-    ENVELOPE_SLOTS = 32, /* of them for messages of an envelope's size, which cannot go through MPI as they are */
     UNIT_BYTES = 16384,
     UNITS = 512,
     STEP_BYTES = 32768, /* are written before the receiver hears of them, and read at once */
@@ -66,7 +67,7 @@ struct mailbox_slot {
     _Atomic uint64_t written; /* bytes of the message */
 };
 
-/* What lies in the shared file. */
+/* What lies in the shared file; behind it the rings [processes of the host]. */
 struct box {
     uint64_t nonce;
     struct mailbox_slot slots[SLOTS];
@@ -76,6 +77,9 @@ struct box {
 struct mailbox {
     int size; /* of the world */
     int rank;
+    size_t bytes; /* of every box */
+    int place;    /* among the processes of the host */
+    int *places;  /* [size] of those that are among them */
     struct box *own;
     struct box **boxes; /* [size] of the peers whose mail is read; else NULL */
     bool *reaches;      /* [size] who reads ours */
@@ -102,29 +106,29 @@ struct notice {
     uint64_t nonce;
 };
 
-static struct box *map(int fd)
+static struct box *map(int fd, size_t bytes)
 {
-    void *at = mmap(NULL, sizeof(struct box), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
     return at == MAP_FAILED ? NULL : at;
 }
 
 /* A file that would exceed the limit on files kills its writer. */
-static bool may_grow(void)
+static bool may_grow(size_t bytes)
 {
     struct rlimit limit;
 
-    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= sizeof(struct box);
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes;
 }
 
 /* Returns its file, -1 without one. */
 static int create_box(struct mailbox *mailbox)
 {
     uint64_t nonce = 0;
-    int fd = may_grow() ? memfd_create("ferry-mailbox", MFD_CLOEXEC) : -1;
+    int fd = may_grow(mailbox->bytes) ? memfd_create("ferry-mailbox", MFD_CLOEXEC) : -1;
 
-    if (fd >= 0 && getrandom(&nonce, sizeof nonce, 0) == sizeof nonce && !ftruncate(fd, sizeof(struct box)))
-        mailbox->own = map(fd);
+    if (fd >= 0 && getrandom(&nonce, sizeof nonce, 0) == sizeof nonce && !ftruncate(fd, (off_t)mailbox->bytes))
+        mailbox->own = map(fd, mailbox->bytes);
     if (mailbox->own) {
         mailbox->own->nonce = nonce;
         return fd;
@@ -135,7 +139,7 @@ static int create_box(struct mailbox *mailbox)
 }
 
 /* NULL where it cannot be opened, or is another's. */
-static struct box *open_box(const struct notice *notice)
+static struct box *open_box(const struct notice *notice, size_t bytes)
 {
     struct box *box = NULL;
     char path[64];
@@ -145,16 +149,16 @@ static struct box *open_box(const struct notice *notice)
     if (notice->fd < 0)
         return NULL;
     (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)notice->pid, (int)notice->fd);
-    if (stat(path, &about) || !S_ISREG(about.st_mode) || about.st_size != (off_t)sizeof(struct box))
+    if (stat(path, &about) || !S_ISREG(about.st_mode) || about.st_size != (off_t)bytes)
         return NULL;
     fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return NULL;
-    if (!fstat(fd, &about) && S_ISREG(about.st_mode) && about.st_size == (off_t)sizeof(struct box))
-        box = map(fd);
+    if (!fstat(fd, &about) && S_ISREG(about.st_mode) && about.st_size == (off_t)bytes)
+        box = map(fd, bytes);
     (void)close(fd);
     if (box && box->nonce != notice->nonce) {
-        (void)munmap(box, sizeof *box);
+        (void)munmap(box, bytes);
         box = NULL;
     }
     return box;
@@ -172,9 +176,10 @@ static bool introduce(struct mailbox *mailbox, MPI_Comm host, int count, int fd,
     for (int i = 0; i < count; i++) {
         int peer = notices[i].rank;
 
+        mailbox->places[peer] = i;
         if (peer == mailbox->rank)
             continue;
-        mailbox->boxes[peer] = open_box(&notices[i]);
+        mailbox->boxes[peer] = open_box(&notices[i], mailbox->bytes);
         reads[i] = mailbox->boxes[peer] != NULL;
     }
     if (MPI_Alltoall(reads, 1, MPI_CHAR, read_by, 1, MPI_CHAR, host) != MPI_SUCCESS)
@@ -198,29 +203,51 @@ static uint64_t clock_cost(void)
     return least;
 }
 
-/* A process without memory for its lists takes part in what tells the others so, and in nothing else. */
-static struct mailbox *share(MPI_Comm host, int count, int rank, int size)
+/* For diagnosis: messages go through MPI, whatever else there is. */
+static bool is_wanted(void)
+{
+    const char *chosen = getenv("FERRY_MPI_SHARED");
+
+    return !chosen || strcmp(chosen, "off") != 0;
+}
+
+/* Lists for a world of size ranks, and how large the boxes of a host of count processes are.  NULL: no memory. */
+static struct mailbox *create(int count, int size)
 {
     struct mailbox *mailbox = calloc(1, sizeof *mailbox);
+    size_t rings = 0;
+
+    if (!mailbox)
+        return NULL;
+    mailbox->boxes = calloc((size_t)size, sizeof(struct box *));
+    mailbox->reaches = calloc((size_t)size, sizeof *mailbox->reaches);
+    mailbox->near = calloc((size_t)size, sizeof *mailbox->near);
+    mailbox->places = calloc((size_t)size, sizeof *mailbox->places);
+    if (mailbox->boxes && mailbox->reaches && mailbox->near && mailbox->places &&
+        size_mul((size_t)count, ring_bytes(), &rings) == STATUS_OK &&
+        size_add(sizeof(struct box), rings, &mailbox->bytes) == STATUS_OK)
+        return mailbox;
+    mailbox_close(mailbox);
+    return NULL;
+}
+
+/* A process without memory for its lists takes part in what tells the others so, and in nothing else. */
+static struct mailbox *share(MPI_Comm host, int count, int rank, int size, bool able)
+{
+    struct mailbox *mailbox = create(count, size);
     struct notice *notices = calloc((size_t)count, sizeof *notices);
     char *flags = calloc(2 * (size_t)count, 1);
-    bool ready = false;
+    bool ready = able && mailbox && notices && flags && is_wanted();
     bool open = false;
     int fd = -1;
-    int own = 0;
+    int own = ready;
     int all = 0;
 
-    if (mailbox) {
+    if (MPI_Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, host) == MPI_SUCCESS && ready && all) {
         mailbox->size = size;
         mailbox->rank = rank;
         mailbox->clock_ns = clock_cost();
-        mailbox->boxes = calloc((size_t)size, sizeof(struct box *));
-        mailbox->reaches = calloc((size_t)size, sizeof *mailbox->reaches);
-        mailbox->near = calloc((size_t)size, sizeof *mailbox->near);
-    }
-    ready = mailbox && notices && flags && mailbox->boxes && mailbox->reaches && mailbox->near;
-    own = ready;
-    if (MPI_Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, host) == MPI_SUCCESS && ready && all) {
+        (void)MPI_Comm_rank(host, &mailbox->place);
         fd = create_box(mailbox);
         open = introduce(mailbox, host, count, fd, notices, flags, flags + count);
     }
@@ -234,7 +261,7 @@ static struct mailbox *share(MPI_Comm host, int count, int rank, int size)
     return NULL;
 }
 
-struct mailbox *mailbox_open(MPI_Comm comm)
+struct mailbox *mailbox_open(MPI_Comm comm, bool able)
 {
     struct mailbox *mailbox = NULL;
     MPI_Comm host = MPI_COMM_NULL;
@@ -248,7 +275,7 @@ struct mailbox *mailbox_open(MPI_Comm comm)
         return NULL;
     (void)MPI_Comm_size(host, &count);
     if (count > 1)
-        mailbox = share(host, count, rank, size);
+        mailbox = share(host, count, rank, size, able);
     (void)MPI_Comm_free(&host);
     return mailbox;
 }
@@ -259,24 +286,30 @@ void mailbox_close(struct mailbox *mailbox)
         return;
     for (int i = 0; mailbox->boxes && i < mailbox->size; i++) {
         if (mailbox->boxes[i])
-            (void)munmap(mailbox->boxes[i], sizeof(struct box));
+            (void)munmap(mailbox->boxes[i], mailbox->bytes);
     }
     if (mailbox->own)
-        (void)munmap(mailbox->own, sizeof(struct box));
+        (void)munmap(mailbox->own, mailbox->bytes);
+    free(mailbox->places);
     free(mailbox->boxes);
     free(mailbox->reaches);
     free(mailbox->near);
     free(mailbox);
 }
 
-bool mailbox_reaches(const struct mailbox *mailbox, int peer)
+static struct ring *ring_of(struct box *box, int place)
 {
-    return mailbox && peer >= 0 && peer < mailbox->size && mailbox->reaches[peer];
+    return ring_at(box + 1, (size_t)place);
 }
 
-bool mailbox_hears(const struct mailbox *mailbox, int peer)
+struct ring *mailbox_ring_to(const struct mailbox *mailbox, int peer)
 {
-    return mailbox && peer >= 0 && peer < mailbox->size && mailbox->boxes[peer];
+    return mailbox && mailbox->reaches[peer] ? ring_of(mailbox->own, mailbox->places[peer]) : NULL;
+}
+
+struct ring *mailbox_ring_from(const struct mailbox *mailbox, int peer)
+{
+    return mailbox && mailbox->boxes[peer] ? ring_of(mailbox->boxes[peer], mailbox->place) : NULL;
 }
 
 static int units_of(size_t bytes)
@@ -342,11 +375,9 @@ static void reclaim(struct mailbox *mailbox)
     mailbox->slots_used = last;
 }
 
-static int find_slot(const struct mailbox *mailbox, size_t bytes)
+static int find_slot(const struct mailbox *mailbox)
 {
-    int count = bytes == MAILBOX_ENVELOPE_BYTES ? SLOTS : SLOTS - ENVELOPE_SLOTS;
-
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < SLOTS; i++) {
         if (!mailbox->held[i])
             return i;
     }
@@ -374,7 +405,7 @@ bool mailbox_reserve(struct mailbox *mailbox, int peer, size_t count, struct mai
     int first = -1;
 
     reclaim(mailbox);
-    at = find_slot(mailbox, count);
+    at = find_slot(mailbox);
     first = find_units(mailbox, units);
     if (at < 0 || first < 0)
         return false;
@@ -441,12 +472,6 @@ bool mailbox_is_room(const struct mailbox *mailbox, const void *bytes, size_t co
         return units_of(count) <= mailbox->units[i];
     }
     return false;
-}
-
-void mailbox_take_back(struct mailbox *mailbox, const struct mail *mail)
-{
-    atomic_store_explicit(&mailbox->own->slots[mail->slot].state, SLOT_FREE, memory_order_relaxed);
-    let_go(mailbox, (int)mail->slot);
 }
 
 enum status mailbox_match(struct mailbox *mailbox, int peer, uint32_t tag, const struct mail *mail, struct error *err)

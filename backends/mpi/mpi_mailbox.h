@@ -3,9 +3,11 @@
  * MPI copies such a message with one call into the kernel (CMA), at a quarter of the speed of a copy between mapped
  * pages.  So every process has a mailbox, shared memory that its peers have mapped: a send copies the message into it
  * and is done, the receiver copies it out, of long messages while the sender still copies.  The message's place in the
- * order of (peer, tag) is held by a small MPI message, its envelope, which says where it lies.
+ * order of (peer, tag) is held by its envelope, which says where it lies and travels by the post (mpi_post.h), whose
+ * rings lie in the same memory.
  *
- * Where a process cannot map a peer's mailbox, or no room is left in it, the message goes through MPI as it is. */
+ * Where a process cannot map a peer's mailbox, or no room is left in it, the message goes through MPI as it is.  With
+ * FERRY_MPI_SHARED=off in the environment of a process no process of its host has one. */
 #ifndef BACKENDS_MPI_MAILBOX_H
 #define BACKENDS_MPI_MAILBOX_H
 
@@ -14,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backends/mpi/mpi_ring.h"
 #include "base/status.h"
 
 /* MPI sends less at once by itself; more than a MiB and its header at once would occupy the sender, while MPI lets the
@@ -30,16 +33,17 @@ struct mail {
     uint64_t bytes;
 };
 
-enum { MAILBOX_ENVELOPE_BYTES = 24 };
-_Static_assert(sizeof(struct mail) == MAILBOX_ENVELOPE_BYTES, "an envelope has no gaps");
+_Static_assert(sizeof(struct mail) == 24, "an envelope has no gaps");
 
-/* Collective over comm, blocks.  NULL: no process shares one with this one. */
-struct mailbox *mailbox_open(MPI_Comm comm);
+/* Collective over comm, blocks.  able: false where the process lacks what else it takes to use one; then it only tells
+ * the others so.  NULL: no process shares one with this one. */
+struct mailbox *mailbox_open(MPI_Comm comm, bool able);
 void mailbox_close(struct mailbox *mailbox);
 
-/* Are messages of MAILBOX_ENVELOPE_BYTES to (from) this world rank envelopes?  NULL: no. */
-bool mailbox_reaches(const struct mailbox *mailbox, int peer);
-bool mailbox_hears(const struct mailbox *mailbox, int peer);
+/* The ring to (from) this world rank, lent until the mailbox is closed.  NULL: it does not read this mailbox, or this
+ * process not its; there is none. */
+struct ring *mailbox_ring_to(const struct mailbox *mailbox, int peer);
+struct ring *mailbox_ring_from(const struct mailbox *mailbox, int peer);
 
 /* Room for a message of so many bytes to peer, of which none is written; *ret is its envelope, which is to be sent
  * there.  False: no room. */
@@ -58,8 +62,6 @@ unsigned char *mailbox_room(const struct mailbox *mailbox, const struct mail *ma
 void mailbox_wrote(struct mailbox *mailbox, const struct mail *mail);
 /* Are these bytes such a room, whose envelope was not sent?  *ret: the envelope, for the first count of them. */
 bool mailbox_is_room(const struct mailbox *mailbox, const void *bytes, size_t count, struct mail *ret);
-/* The envelope was not sent. */
-void mailbox_take_back(struct mailbox *mailbox, const struct mail *mail);
 
 /* This envelope of (peer, tag) has come: its message is lent until it is returned.  mail is to lie where no peer can
  * write.  STATUS_CORRUPT: there is no such message. */

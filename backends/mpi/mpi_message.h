@@ -1,5 +1,5 @@
-/* Matched messages: MPI's, or one in its sender's mailbox, not yet received; or a short one, here.  Their records
- * belong to a pool: one that is lost, because its holder was let go after a failure, is freed with it. */
+/* Messages that have come and are not yet received.  Their records belong to a pool: one that is lost, because its
+ * holder was let go after a failure, is freed with it. */
 #ifndef BACKENDS_MPI_MESSAGE_H
 #define BACKENDS_MPI_MESSAGE_H
 
@@ -11,15 +11,18 @@
 /* Up to this size messages are received by the probe that finds them. */
 enum { SHORT_BYTES = 512 };
 
+/* Where it lies: here, in bytes; in its sender's mailbox, where mail says; with MPI.  The kinds of mpi_post.c, too. */
+enum message_kind { MESSAGE_SHORT = 1, MESSAGE_MAIL, MESSAGE_PASSED };
+
 struct message {
     MPI_Message handle;
-    MPI_Request request; /* of a short one; MPI_REQUEST_NULL: it has come */
-    bool mailed;         /* it lies where mail says */
-    bool brief;          /* it lies in bytes */
+    MPI_Request request; /* of a short one that MPI brings; MPI_REQUEST_NULL: it has come */
+    uint32_t kind;
+    uint32_t tag; /* of one that is kept */
     struct mail mail;
     int peer;
     int count;            /* of bytes */
-    struct message *next; /* of those that are free */
+    struct message *next; /* of those that are free, or kept */
     struct message *older;
     unsigned char bytes[SHORT_BYTES];
 };

@@ -188,7 +188,10 @@ enum status mpi_open(const struct transport_options *options, struct transport *
     transport->max_tag = max_tag(transport->payload);
     transport->close_ns = (options->timeout_ns ? options->timeout_ns : options->startup_timeout_ns) + CLOSE_SLACK_NS;
     describe(transport);
-    transport->mailbox = mailbox_open(transport->payload);
+    transport->post = post_create(transport->size);
+    transport->mailbox = mailbox_open(transport->payload, transport->post != NULL);
+    if (transport->post)
+        post_open(transport->post, transport->mailbox, transport->max_tag, MAX_MESSAGE);
     *ret = transport;
     return STATUS_OK;
 }
@@ -238,6 +241,8 @@ static enum status wait_for_all(struct transport *transport, uint64_t deadline_n
 /* MPI may still read what is pending: it stays; the process ends, or the program keeps its MPI. */
 static void leave(struct transport *transport)
 {
+    post_destroy(transport->post);
+    transport->post = NULL;
     mailbox_close(transport->mailbox); /* peers have maps of their own */
     transport->mailbox = NULL;
     message_pool_done(&transport->messages);
@@ -267,6 +272,7 @@ enum status mpi_close(struct transport *transport, bool clean, struct error *err
         free(work);
     }
     message_pool_done(&transport->messages);
+    post_destroy(transport->post);
     mailbox_close(transport->mailbox);
     if (transport->owns_mpi)
         (void)MPI_Finalize();

@@ -11,49 +11,40 @@ enum {
     FIRST_BYTES = 32768
 };
 
-static enum status post_envelope(struct transport *transport, struct work *work, struct error *err)
-{
-    enum status st = mpi_status(MPI_Isend(&work->mail, MAILBOX_ENVELOPE_BYTES, MPI_BYTE, work->peer, (int)work->tag,
-                                          transport->payload, &work->request),
-                                "MPI_Isend", err);
-
-    if (st != STATUS_OK)
-        mailbox_take_back(transport->mailbox, &work->mail);
-    return st;
-}
-
 /* There is room for the message: the beginning of it, its envelope, and then the rest of it. */
-static enum status post_copy(struct transport *transport, struct work *work, struct error *err)
+static void post_copy(struct transport *transport, struct work *work, const struct mail *mail)
 {
     size_t first = work->count > EARLY_BYTES ? FIRST_BYTES : work->count;
-    size_t done = mailbox_write(transport->mailbox, &work->mail, work->bytes, 0, first);
-    enum status st = post_envelope(transport, work, err);
+    size_t done = mailbox_write(transport->mailbox, mail, work->bytes, 0, first);
 
-    if (st == STATUS_OK)
-        (void)mailbox_write(transport->mailbox, &work->mail, work->bytes, done, work->count - done);
-    return st;
+    post_put_mail(transport->post, work->peer, work->tag, mail);
+    (void)mailbox_write(transport->mailbox, mail, work->bytes, done, work->count - done);
 }
 
-/* *ret false: there is no room for what has no other way. */
-static enum status post(struct transport *transport, struct work *work, bool *ret, struct error *err)
+/* False: there is no room in the mailbox, or the message is none for it. */
+static bool post_mail(struct transport *transport, struct work *work)
 {
     struct mailbox *mailbox = transport->mailbox;
-    bool special = work->count == MAILBOX_ENVELOPE_BYTES;
-    bool size = special || (work->count >= MAILBOX_LEAST_BYTES && work->count <= MAILBOX_MOST_BYTES);
-    bool mailable = size && mailbox_reaches(mailbox, work->peer);
+    struct mail mail;
+
+    if (work->count < MAILBOX_LEAST_BYTES || work->count > MAILBOX_MOST_BYTES)
+        return false;
+    if (mailbox_is_room(mailbox, work->bytes, work->count, &mail)) {
+        mailbox_wrote(mailbox, &mail);
+        post_put_mail(transport->post, work->peer, work->tag, &mail);
+    } else if (mailbox_reserve(mailbox, work->peer, work->count, &mail)) {
+        post_copy(transport, work, &mail);
+    } else {
+        return false;
+    }
+    work->over = true;
+    return true;
+}
+
+static enum status pass_to_mpi(struct transport *transport, struct work *work, struct error *err)
+{
     int length = 0;
 
-    *ret = true;
-    if (mailable && mailbox_is_room(mailbox, work->bytes, work->count, &work->mail)) {
-        mailbox_wrote(mailbox, &work->mail);
-        return post_envelope(transport, work, err);
-    }
-    if (mailable && mailbox_reserve(mailbox, work->peer, work->count, &work->mail))
-        return post_copy(transport, work, err);
-    if (mailable && special) {
-        *ret = false;
-        return STATUS_OK;
-    }
     if (size_to_int(work->count, &length))
         return error_set(err, STATUS_OVERFLOW, "message of %zu bytes to rank %d", work->count, work->peer);
     return mpi_status(
@@ -61,11 +52,35 @@ static enum status post(struct transport *transport, struct work *work, bool *re
         "MPI_Isend", err);
 }
 
-/* Is there an earlier message of its peer and tag? */
-static bool is_behind(const struct transport *transport, const struct work *work)
+/* *ret false: there is no cell for it. */
+static enum status post(struct transport *transport, struct work *work, bool *ret, struct error *err)
 {
-    for (const struct work *other = transport->waiting; other; other = other->next) {
-        if (other->peer == work->peer && other->tag == work->tag)
+    enum status st;
+
+    *ret = true;
+    if (!post_reaches(transport->post, work->peer))
+        return pass_to_mpi(transport, work, err);
+    st = post_has_room(transport->post, work->peer, ret, err);
+    if (st != STATUS_OK || !*ret)
+        return st;
+    if (work->count <= RING_CELL_BYTES) {
+        post_put_short(transport->post, work->peer, work->tag, work->bytes, work->count);
+        work->over = true;
+        return STATUS_OK;
+    }
+    if (post_mail(transport, work))
+        return STATUS_OK;
+    st = pass_to_mpi(transport, work, err);
+    if (st == STATUS_OK)
+        post_put_passed(transport->post, work->peer, work->tag, work->count);
+    return st;
+}
+
+/* Is one before it, NULL: any, to this peer? */
+static bool is_behind(const struct transport *transport, int peer, const struct work *work)
+{
+    for (const struct work *other = transport->waiting; other != work; other = other->next) {
+        if (other->peer == peer)
             return true;
     }
     return false;
@@ -82,29 +97,54 @@ static void wait_in_line(struct transport *transport, struct work *work)
     *link = work;
 }
 
+enum status outbox_send_short(struct transport *transport, int peer, uint32_t tag, const void *bytes, size_t count,
+                              bool *ret, struct error *err)
+{
+    enum status st;
+
+    *ret = count <= RING_CELL_BYTES && post_reaches(transport->post, peer) && !is_behind(transport, peer, NULL);
+    if (!*ret)
+        return STATUS_OK;
+    st = post_has_room(transport->post, peer, ret, err);
+    *ret = *ret && st == STATUS_OK;
+    if (*ret)
+        post_put_short(transport->post, peer, tag, bytes, count);
+    return st;
+}
+
 enum status outbox_send(struct transport *transport, struct work *work, struct error *err)
 {
     bool posted = false;
     enum status st = STATUS_OK;
 
-    if (!is_behind(transport, work))
+    if (!is_behind(transport, work->peer, NULL))
         st = post(transport, work, &posted, err);
     if (st == STATUS_OK && !posted)
         wait_in_line(transport, work);
     return st;
 }
 
+/* What waits for one peer holds up nothing to another. */
 enum status outbox_flush(struct transport *transport, struct error *err)
 {
-    while (transport->waiting) {
-        struct work *work = transport->waiting;
-        bool posted = false;
-        enum status st = post(transport, work, &posted, err);
+    struct work **link = &transport->waiting;
 
-        if (st != STATUS_OK || !posted)
+    while (*link) {
+        struct work *work = *link;
+        struct work *next = work->next;
+        bool posted = false;
+        enum status st = STATUS_OK;
+
+        if (!is_behind(transport, work->peer, work))
+            st = post(transport, work, &posted, err);
+        if (st != STATUS_OK)
             return st;
-        transport->waiting = work->next;
-        work->waits = false;
+        if (posted) {
+            *link = next;
+            work->waits = false;
+        } else {
+            link = &work->next;
+        }
     }
     return STATUS_OK;
 }

@@ -1,16 +1,20 @@
 /* Sends, and those among them that wait.
  *
- * A message of an envelope's size has to go through the mailbox: elsewhere it would be taken for an envelope.  While
- * there is no room it waits here, and what follows with its tag to its peer waits behind it. */
+ * To a process of this host every message is announced by the post, in order.  While there is no cell for it a message
+ * waits here, and what follows to its peer waits behind it. */
 #ifndef BACKENDS_MPI_OUTBOX_H
 #define BACKENDS_MPI_OUTBOX_H
 
 #include "backends/mpi/mpi_private.h"
 
+/* Is this short message on its way, and are its bytes free?  Then there is nothing more to do for it.  False: it is to
+ * be sent as any other.  STATUS_CORRUPT: peer has damaged its ring. */
+enum status outbox_send_short(struct transport *transport, int peer, uint32_t tag, const void *bytes, size_t count,
+                              bool *ret, struct error *err);
 /* Post work's message (peer, tag, bytes, count; bytes borrowed until the work is done), or let it wait.  Does not
- * block.  The statuses of MPI's codes: nothing is under way. */
+ * block.  STATUS_CORRUPT: the same.  The statuses of MPI's codes.  Then nothing is under way. */
 enum status outbox_send(struct transport *transport, struct work *work, struct error *err);
-/* Post what waits and has room now.  The statuses of MPI's codes: of the first that waits, which goes on waiting. */
+/* Post what waits and has room now.  The same statuses: of the first of those that fail, which goes on waiting. */
 enum status outbox_flush(struct transport *transport, struct error *err);
 
 #endif

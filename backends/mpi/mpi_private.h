@@ -6,17 +6,22 @@
 
 #include "backends/mpi/mpi_mailbox.h"
 #include "backends/mpi/mpi_message.h"
+#include "backends/mpi/mpi_post.h"
 #include "comm/raw.h"
 #include "comm/transport.h"
 
 enum { HOST_BYTES = 64 };
 
+/* One receive copies its whole message in one call, in which this rank answers nobody: longer payloads go in pieces. */
+#define MAX_MESSAGE ((size_t)1 << 27)
+
 /* One posted send or receive.  Free ones lie in a list: one is needed for every message. */
 struct work {
     MPI_Request request;
     int expected;     /* bytes of a receive by MPI; -1: a send, or what a probe or a mailbox has received */
-    struct mail mail; /* the envelope under way, or of what is read */
+    struct mail mail; /* of what is read */
     int peer;
+    bool over; /* nothing of it is under way any more */
 
     /* Of a send. */
     uint32_t tag;
@@ -28,7 +33,6 @@ struct work {
     unsigned char *to;
     size_t done;
     struct message *brief; /* a short message that is still coming */
-    bool over;             /* all of a short message has been copied */
 
     struct work *next;
 };
@@ -49,6 +53,8 @@ struct transport {
     uint32_t max_tag;
     uint64_t close_ns;       /* how long a clean close waits for the last rank */
     struct mailbox *mailbox; /* NULL: none on this host */
+    struct post *post;
+    struct work done; /* of whatever was over at once: never pending, never freed */
     struct work *free_work;
     struct work *waiting; /* sends without room, in order */
     struct message_pool messages;

@@ -1,4 +1,5 @@
-/* Whole messages over MPI's point-to-point calls, none of which waits.
+/* Whole messages: to processes of this host by the post (mpi_post.h), else over MPI's point-to-point calls.  Nothing
+ * waits.
  *
  * A receive is posted only after a probe has told its size, into memory of exactly that size: a receive smaller than
  * its message damages the heap in some MPIs before the truncation error comes.
@@ -6,6 +7,7 @@
  * MPI_Iprobe looks: MPI_Improbe makes a request of its own, found or not.  A short message is then received at once,
  * into the record of the message, and copied from there; a longer one is matched by MPI_Improbe, so that no other probe
  * finds it again.  Between the two calls nobody else is inside this communicator. */
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +15,6 @@
 #include "backends/mpi/mpi_errors.h"
 #include "backends/mpi/mpi_outbox.h"
 #include "base/size.h"
-
-/* One receive copies its whole message in one call, in which this rank answers nobody: longer payloads go in pieces. */
-#define MAX_MESSAGE ((size_t)1 << 27)
 
 static int mpi_rank(const struct transport *transport)
 {
@@ -71,10 +70,16 @@ static enum status mpi_send(struct transport *transport, int peer, uint32_t tag,
                             struct work **ret, struct error *err)
 {
     struct work *work = NULL;
+    bool gone = false;
     enum status st;
 
     if (count > MAX_MESSAGE)
         return error_set(err, STATUS_OVERFLOW, "message of %zu bytes to rank %d", count, peer);
+    st = outbox_send_short(transport, peer, tag, bytes, count, &gone, err);
+    if (gone)
+        *ret = &transport->done;
+    if (st != STATUS_OK || gone)
+        return st;
     work = work_take(transport, -1);
     if (!work)
         return error_set(err, STATUS_NOMEM, "message to rank %d", peer);
@@ -95,27 +100,11 @@ static unsigned char *mpi_room(struct transport *transport, int peer, size_t cou
 {
     struct mail mail;
 
-    if (count < MAILBOX_LEAST_BYTES || count > MAILBOX_MOST_BYTES || !mailbox_reaches(transport->mailbox, peer) ||
+    if (count < MAILBOX_LEAST_BYTES || count > MAILBOX_MOST_BYTES || !post_reaches(transport->post, peer) ||
         !mailbox_reserve(transport->mailbox, peer, count, &mail))
         return NULL;
     *ret_near = mailbox_is_near(transport->mailbox, peer);
     return mailbox_room(transport->mailbox, &mail);
-}
-
-/* The message that an envelope stands for. */
-static enum status open_envelope(struct transport *transport, int peer, uint32_t tag, struct message *message,
-                                 size_t *ret_bytes, struct error *err)
-{
-    struct mail *mail = &message->mail;
-    enum status st = mpi_status(
-        MPI_Recv(mail, MAILBOX_ENVELOPE_BYTES, MPI_BYTE, peer, (int)tag, transport->payload, MPI_STATUS_IGNORE),
-        "MPI_Recv of an envelope", err);
-
-    if (st == STATUS_OK)
-        st = mailbox_match(transport->mailbox, peer, tag, mail, err);
-    message->mailed = st == STATUS_OK;
-    *ret_bytes = (size_t)mail->bytes;
-    return st;
 }
 
 /* Is all of a short message here?  Then it has the size that the probe told. */
@@ -143,8 +132,8 @@ static enum status match(struct transport *transport, int peer, uint32_t tag, st
     bool done = false;
     enum status st;
 
-    message->brief = message->count <= SHORT_BYTES;
-    if (message->brief) {
+    message->kind = message->count <= SHORT_BYTES ? MESSAGE_SHORT : MESSAGE_PASSED;
+    if (message->kind == MESSAGE_SHORT) {
         st = mpi_status(
             MPI_Irecv(message->bytes, message->count, MPI_BYTE, peer, (int)tag, transport->payload, &message->request),
             "MPI_Irecv", err);
@@ -157,32 +146,37 @@ static enum status match(struct transport *transport, int peer, uint32_t tag, st
     return error_set(err, STATUS_TRANSPORT, "a message from rank %d is gone between two probes", peer);
 }
 
-static enum status mpi_probe(struct transport *transport, int peer, uint32_t tag, struct message **ret,
-                             size_t *ret_bytes, struct error *err)
+/* Has MPI a message of (peer, tag)?  *ret_count: its bytes, -1: none has come. */
+static enum status look(struct transport *transport, int peer, uint32_t tag, int *ret_count, struct error *err)
 {
-    struct message *message;
     MPI_Status what;
     int found = 0;
-    enum status st = outbox_flush(transport, err);
+    enum status st = mpi_status(MPI_Iprobe(peer, (int)tag, transport->payload, &found, &what), "MPI_Iprobe", err);
 
-    *ret = NULL;
-    if (st != STATUS_OK)
-        return st;
-    st = mpi_status(MPI_Iprobe(peer, (int)tag, transport->payload, &found, &what), "MPI_Iprobe", err);
+    *ret_count = -1;
     if (st != STATUS_OK || !found)
+        return st;
+    (void)MPI_Get_count(&what, MPI_BYTE, ret_count);
+    if (*ret_count < 0) /* MPI_UNDEFINED: more than an int can say, and than anybody expects */
+        *ret_count = INT_MAX;
+    return STATUS_OK;
+}
+
+static enum status probe_mpi(struct transport *transport, int peer, uint32_t tag, struct message **ret,
+                             struct error *err)
+{
+    struct message *message;
+    int count = -1;
+    enum status st = look(transport, peer, tag, &count, err);
+
+    if (st != STATUS_OK || count < 0)
         return st;
     message = message_take(&transport->messages);
     if (!message)
         return error_set(err, STATUS_NOMEM, "message from rank %d", peer);
-    (void)MPI_Get_count(&what, MPI_BYTE, &message->count);
-    if (message->count < 0) /* MPI_UNDEFINED: more than an int can say, and than anybody expects */
-        message->count = INT_MAX;
+    message->count = count;
     message->peer = peer;
-    *ret_bytes = (size_t)message->count;
-    if (message->count == MAILBOX_ENVELOPE_BYTES && mailbox_hears(transport->mailbox, peer))
-        st = open_envelope(transport, peer, tag, message, ret_bytes, err);
-    else
-        st = match(transport, peer, tag, message, err);
+    st = match(transport, peer, tag, message, err);
     if (st != STATUS_OK)
         message_give(&transport->messages, message);
     else
@@ -190,76 +184,147 @@ static enum status mpi_probe(struct transport *transport, int peer, uint32_t tag
     return st;
 }
 
-/* Its room in the mailbox is free again. */
-static void let_go(struct transport *transport, const struct message *message)
+/* What the post has announced, and MPI brings; *ret: it is here. */
+static enum status match_passed(struct transport *transport, struct message *message, bool *ret, struct error *err)
 {
-    if (message->mailed)
-        mailbox_return(transport->mailbox, message->peer, &message->mail);
+    int count = -1;
+    enum status st = look(transport, message->peer, message->tag, &count, err);
+
+    *ret = count >= 0;
+    if (st != STATUS_OK || !*ret)
+        return st;
+    if (count != message->count)
+        return error_set(err, STATUS_CORRUPT, "rank %d announced %d bytes with tag %" PRIu32 ", and sent %d",
+                         message->peer, message->count, message->tag, count);
+    return match(transport, message->peer, message->tag, message, err);
 }
 
-/* A short message, which has most likely come: else it is copied as soon as it has. */
-static enum status take_brief(struct transport *transport, struct work *work, struct message *message,
+static enum status probe_post(struct transport *transport, int peer, uint32_t tag, struct message **ret,
                               struct error *err)
 {
-    bool come = message->request == MPI_REQUEST_NULL;
-    enum status st = come ? STATUS_OK : test_brief(message, &come, err);
+    struct message *message = NULL;
+    bool here = true;
+    enum status st = post_find(transport->post, &transport->messages, peer, tag, &message, err);
 
-    work->brief = message;
-    if (st != STATUS_OK || !come)
+    if (st != STATUS_OK || !message)
         return st;
-    memcpy(work->to, message->bytes, (size_t)message->count);
+    if (message->kind == MESSAGE_MAIL)
+        st = mailbox_match(transport->mailbox, peer, tag, &message->mail, err);
+    else if (message->kind == MESSAGE_PASSED)
+        st = match_passed(transport, message, &here, err);
+    if (st != STATUS_OK || !here)
+        return st;
+    post_remove(transport->post, message);
+    *ret = message;
+    return STATUS_OK;
+}
+
+static enum status mpi_probe(struct transport *transport, int peer, uint32_t tag, struct message **ret,
+                             size_t *ret_bytes, struct error *err)
+{
+    enum status st = transport->waiting ? outbox_flush(transport, err) : STATUS_OK;
+
+    *ret = NULL;
+    if (st == STATUS_OK)
+        st = post_hears(transport->post, peer) ? probe_post(transport, peer, tag, ret, err)
+                                               : probe_mpi(transport, peer, tag, ret, err);
+    if (*ret)
+        *ret_bytes = (size_t)(*ret)->count;
+    return st;
+}
+
+static void mpi_give_back(struct transport *transport, struct message *message)
+{
+    if (message->kind == MESSAGE_MAIL) /* its room in the mailbox is free again */
+        mailbox_return(transport->mailbox, message->peer, &message->mail);
     message_give(&transport->messages, message);
-    work->brief = NULL;
-    work->over = true;
+}
+
+/* A short message, which has most likely come: else it is copied as soon as it has.  *ret: it was. */
+static enum status take_brief(struct transport *transport, struct message *message, void *to, bool *ret,
+                              struct error *err)
+{
+    enum status st = STATUS_OK;
+
+    *ret = message->request == MPI_REQUEST_NULL;
+    if (!*ret)
+        st = test_brief(message, ret, err);
+    if (st != STATUS_OK || !*ret)
+        return st;
+    memcpy(to, message->bytes, (size_t)message->count);
+    message_give(&transport->messages, message);
+    return STATUS_OK;
+}
+
+static enum status receive_brief(struct transport *transport, struct message *message, void *bytes, struct work **ret,
+                                 struct error *err)
+{
+    bool come = false;
+    enum status st = take_brief(transport, message, bytes, &come, err);
+    struct work *work = &transport->done;
+
+    if (st != STATUS_OK)
+        return st;
+    if (!come) {
+        work = work_take(transport, -1);
+        if (!work)
+            return error_set(err, STATUS_NOMEM, "receiving %d bytes", message->count);
+        work->brief = message;
+        work->to = bytes;
+    }
+    *ret = work;
+    return STATUS_OK;
+}
+
+static enum status receive_long(struct transport *transport, struct message *message, void *bytes, int length,
+                                struct work **ret, struct error *err)
+{
+    bool mailed = message->kind == MESSAGE_MAIL;
+    struct work *work = work_take(transport, mailed ? -1 : length);
+
+    if (!work)
+        return error_set(err, STATUS_NOMEM, "receiving %d bytes", length);
+    if (mailed) {
+        work->peer = message->peer;
+        work->mail = message->mail;
+        work->to = bytes;
+        work->done = mailbox_read(transport->mailbox, work->peer, &work->mail, work->to, 0);
+    } else {
+        enum status st =
+            mpi_status(MPI_Imrecv(bytes, length, MPI_BYTE, &message->handle, &work->request), "MPI_Imrecv", err);
+
+        if (st != STATUS_OK) {
+            work_give(transport, work);
+            return st;
+        }
+    }
+    message_give(&transport->messages, message);
+    *ret = work;
     return STATUS_OK;
 }
 
 static enum status mpi_receive(struct transport *transport, struct message *message, void *bytes, size_t count,
                                struct work **ret, struct error *err)
 {
-    bool by_mpi = !message->mailed && !message->brief;
-    struct work *work = NULL;
     enum status st = STATUS_OK;
     int length = 0;
 
     if (size_to_int(count, &length))
         st = error_set(err, STATUS_OVERFLOW, "message of %zu bytes", count);
-    else if (!(work = work_take(transport, by_mpi ? length : -1)))
-        st = error_set(err, STATUS_NOMEM, "receiving %zu bytes", count);
-    else if (by_mpi)
-        st = mpi_status(MPI_Imrecv(bytes, length, MPI_BYTE, &message->handle, &work->request), "MPI_Imrecv", err);
-    if (st == STATUS_OK && !by_mpi)
-        work->to = bytes;
-    if (st == STATUS_OK && message->brief) {
-        *ret = work;
-        return take_brief(transport, work, message, err);
-    }
-    if (st == STATUS_OK && message->mailed) {
-        work->peer = message->peer;
-        work->mail = message->mail;
-        work->done = mailbox_read(transport->mailbox, work->peer, &work->mail, work->to, 0);
-    } else {
-        let_go(transport, message);
-    }
-    message_give(&transport->messages, message);
-    if (st != STATUS_OK && work)
-        work_give(transport, work);
-    if (st == STATUS_OK)
-        *ret = work;
+    else if (message->kind == MESSAGE_SHORT)
+        st = receive_brief(transport, message, bytes, ret, err);
+    else
+        st = receive_long(transport, message, bytes, length, ret, err);
+    if (st != STATUS_OK)
+        mpi_give_back(transport, message);
     return st;
 }
 
 static unsigned char *mpi_lend(struct transport *transport, struct message *message)
 {
-    if (!message->mailed || !mailbox_whole(transport->mailbox, message->peer, &message->mail))
+    if (message->kind != MESSAGE_MAIL || !mailbox_whole(transport->mailbox, message->peer, &message->mail))
         return NULL;
     return mailbox_bytes(transport->mailbox, message->peer, &message->mail);
-}
-
-static void mpi_give_back(struct transport *transport, struct message *message)
-{
-    let_go(transport, message);
-    message_give(&transport->messages, message);
 }
 
 /* Has all of a message come out of its sender's mailbox?  After a close there is none any more. */
@@ -274,32 +339,37 @@ static bool read_on(struct transport *transport, struct work *work)
     return true;
 }
 
-static enum status mpi_test(struct transport *transport, struct work *work, bool *ret, struct error *err)
+/* Of what MPI carries. */
+static enum status test_request(struct work *work, struct error *err)
 {
     MPI_Status what;
     int done = 0;
     int got = 0;
-    enum status st = outbox_flush(transport, err);
+    enum status st = mpi_status(MPI_Test(&work->request, &done, &what), "MPI_Test", err);
 
-    *ret = false;
-    if (st == STATUS_OK && work->brief)
-        st = take_brief(transport, work, work->brief, err);
-    if (st != STATUS_OK || work->waits || work->brief)
+    work->over = done != 0;
+    if (st != STATUS_OK || !done || work->expected < 0)
         return st;
-    if (work->to) {
-        *ret = work->over || read_on(transport, work);
-        if (*ret)
-            work_give(transport, work);
-        return STATUS_OK;
-    }
-    st = mpi_status(MPI_Test(&work->request, &done, &what), "MPI_Test", err);
-    *ret = done != 0;
-    if (st == STATUS_OK && done && work->expected >= 0) {
-        (void)MPI_Get_count(&what, MPI_BYTE, &got);
-        if (got != work->expected)
-            st = error_set(err, STATUS_CORRUPT, "received %d of %d bytes", got, work->expected);
-    }
-    if (done)
+    (void)MPI_Get_count(&what, MPI_BYTE, &got);
+    return got == work->expected ? STATUS_OK
+                                 : error_set(err, STATUS_CORRUPT, "received %d of %d bytes", got, work->expected);
+}
+
+static enum status mpi_test(struct transport *transport, struct work *work, bool *ret, struct error *err)
+{
+    enum status st = transport->waiting ? outbox_flush(transport, err) : STATUS_OK;
+
+    *ret = work == &transport->done;
+    if (*ret || st != STATUS_OK || work->waits)
+        return st;
+    if (!work->over && work->brief)
+        st = take_brief(transport, work->brief, work->to, &work->over, err);
+    else if (!work->over && work->to)
+        work->over = read_on(transport, work);
+    else if (!work->over)
+        st = test_request(work, err);
+    *ret = work->over && st == STATUS_OK;
+    if (*ret)
         work_give(transport, work);
     return st;
 }

@@ -184,33 +184,6 @@ START_TEST(a_full_mailbox_refuses_until_something_is_taken)
 }
 END_TEST
 
-/* Small ones run out of slots first; those that stay are for messages of an envelope's size,
- * which cannot go otherwise. */
-START_TEST(messages_of_an_envelopes_size_find_room_where_others_do_not)
-{
-    unsigned char out[MAILBOX_ENVELOPE_BYTES];
-    int others = 0;
-    int special = 0;
-    bool came = true;
-
-    fill(out, sizeof out, 0);
-    while (others < ENOUGH / 2 && post(TAG, out, 1))
-        others++;
-    while (special < ENOUGH / 2 && post(TAG, out, sizeof out))
-        special++;
-    barrier();
-    for (int i = 0; i < others; i++)
-        came = came && next_is(TAG, 0, 1);
-    for (int i = 0; i < special; i++)
-        came = came && next_is(TAG, 0, sizeof out);
-    settle();
-    ck_assert_int_lt(others, ENOUGH / 2);
-    ck_assert_int_gt(special, 0);
-    ck_assert_int_lt(special, ENOUGH / 2);
-    ck_assert(came);
-}
-END_TEST
-
 START_TEST(envelopes_that_lie_are_refused)
 {
     static const struct {
@@ -279,18 +252,6 @@ START_TEST(an_envelope_never_opens_a_later_message_in_its_slot)
     ck_assert_int_eq(before, STATUS_OK);
     ck_assert_int_eq(old, STATUS_CORRUPT);
     ck_assert_int_eq(new, STATUS_OK);
-}
-END_TEST
-
-START_TEST(what_is_taken_back_makes_room)
-{
-    struct mail mail;
-    int put = 0;
-
-    for (int i = 0; i < ENOUGH && mailbox_reserve(mailbox, right, 5000, &mail); i++, put++)
-        mailbox_take_back(mailbox, &mail);
-    settle();
-    ck_assert_int_eq(put, ENOUGH);
 }
 END_TEST
 
@@ -391,19 +352,17 @@ int main(int argc, char **argv)
     (void)MPI_Comm_size(MPI_COMM_WORLD, &size);
     right = (rank + 1) % size;
     left = (rank + size - 1) % size;
-    mailbox = mailbox_open(MPI_COMM_WORLD);
+    mailbox = mailbox_open(MPI_COMM_WORLD, true);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, each_tag_keeps_its_order);
     tcase_add_test(tests, a_full_mailbox_refuses_until_something_is_taken);
     tcase_add_test(tests, a_peer_is_near_when_its_lines_come_soon);
-    tcase_add_test(tests, messages_of_an_envelopes_size_find_room_where_others_do_not);
     tcase_add_test(tests, envelopes_that_lie_are_refused);
     tcase_add_test(tests, an_envelope_never_opens_a_later_message_in_its_slot);
-    tcase_add_test(tests, what_is_taken_back_makes_room);
     tcase_add_test(tests, a_long_message_is_read_behind_its_writer);
     tcase_add_test(tests, messages_that_are_never_given_back_are_freed_with_their_pool);
     suite_add_tcase(suite, tests);
-    if (mailbox_reaches(mailbox, right) && mailbox_hears(mailbox, left))
+    if (mailbox_ring_to(mailbox, right) && mailbox_ring_from(mailbox, left))
         failed = suite_run_here(suite);
     else
         (void)fprintf(stderr, "rank %d: no mailbox between neighbours of one host\n", rank);
