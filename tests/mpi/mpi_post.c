@@ -140,7 +140,7 @@ START_TEST(each_kind_says_what_it_said)
     for (int i = 0; i < 3; i++)
         ck_assert_ptr_nonnull(message[i]);
     ck_assert_uint_eq(message[0]->kind, MESSAGE_MAIL);
-    ck_assert_mem_eq(&message[0]->mail, &mail, sizeof mail);
+    ck_assert(memcmp(&message[0]->mail, &mail, sizeof mail) == 0);
     ck_assert_int_eq(message[0]->count, 70000);
     ck_assert_uint_eq(message[1]->kind, MESSAGE_PASSED);
     ck_assert_int_eq(message[1]->count, MAX_BYTES);
