@@ -8,7 +8,7 @@
 
 #include "backends/mpi/mpi_mailbox.h"
 
-/* Up to this size messages are received by the probe that finds them. */
+/* Up to this size messages that MPI brings are received by the probe that finds them. */
 enum { SHORT_BYTES = 512 };
 
 /* Where it lies: here, in bytes; in its sender's mailbox, where mail says; with MPI.  The kinds of mpi_post.c, too. */
@@ -24,7 +24,7 @@ struct message {
     int count;            /* of bytes */
     struct message *next; /* of those that are free, or kept */
     struct message *older;
-    unsigned char bytes[SHORT_BYTES];
+    unsigned char bytes[RING_CELL_BYTES];
 };
 
 struct message_pool {

@@ -2,8 +2,8 @@
  * store that publishes it comes after all the others.  Before that it bears the number that it had a round ago, or
  * none.
  *
- * Cost: the lines of a cell travel once, from the writer's cache to the reader's.  The counter of what was taken lies
- * in a line of its own, which the writer looks at once a round. */
+ * Cost: those lines of a cell that a message fills travel once, from the writer's cache to the reader's.  The counter
+ * of what was taken lies in a line of its own, which the writer looks at once a round. */
 #include "backends/mpi/mpi_ring.h"
 
 #include <inttypes.h>

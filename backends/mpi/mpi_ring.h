@@ -14,8 +14,8 @@
 #include "base/status.h"
 
 enum {
-    RING_CELLS = 64,
-    RING_CELL_BYTES = 296, /* that a cell carries: a frame's header and a short payload, in whole cache lines */
+    RING_CELLS = 32,
+    RING_CELL_BYTES = 1320, /* that a cell carries: a frame's header and a KiB, in whole cache lines */
     RING_ALIGN = 64
 };
 

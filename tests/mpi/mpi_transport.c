@@ -209,7 +209,7 @@ enum { MIXED = 600, MIXED_TAGS = 4, MIXED_MOST = 1200000 };
 /* Some of every way: in a cell, by a mailbox, by MPI. */
 static size_t mixed_size(uint32_t *state)
 {
-    static const uint32_t most[] = {1, 300, 300, 300, 4000, 70000, MIXED_MOST};
+    static const uint32_t most[] = {1, 300, 300, 1500, 4000, 70000, MIXED_MOST};
     uint32_t limit;
 
     *state = *state * 1664525 + 1013904223;
