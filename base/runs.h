@@ -4,6 +4,14 @@
 
 #include <stddef.h>
 
+/* Some that lie in one place, a stride apart. */
+struct runs {
+    const unsigned char *bytes; /* the first one's */
+    size_t run;
+    size_t stride; /* bytes between the starts of two */
+    size_t rows;
+};
+
 /* rows runs of run bytes; strides are the bytes between the starts of two runs.  The memories do not overlap.  Nothing
  * is touched for zero bytes, so that pointers may then be NULL. */
 void runs_copy(void *to, size_t to_stride, const void *from, size_t from_stride, size_t run, size_t rows);

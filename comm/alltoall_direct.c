@@ -1,6 +1,7 @@
 /* Variable all-to-all in small groups: every pair exchanges at once, also where nothing goes either way.
  *
- * Where a pair's part lies together one message; else it is packed and travels in pieces, a round each, that are
+ * A part that its receiver can read where it is is lent in the first round, whole, in the sender's runs, and nothing is
+ * packed.  Else, where a pair's part lies together one message; else it is packed and travels in pieces, a round each, that are
  * unpacked while they are still in the cache.  Rounds of a pair without pieces are empty.  With full checks the vote
  * goes ahead, and brings the whole matrix of counts. */
 #include "comm/collective.h"
@@ -24,15 +25,17 @@ static struct part piece_part(const struct collective *work, uint64_t send_count
     return part;
 }
 
-/* Nothing travels behind the last row of a part; an empty part's header does. */
-static bool travels(struct rows rows, int round)
+/* Nothing travels behind the last row of a part, or of one that was lent; an empty part's header does. */
+static bool travels(uint64_t lent, int member, struct rows rows, int round)
 {
-    return !round || rows.count;
+    return !round || (rows.count && !collective_is_in(lent, member));
 }
 
 static enum status count_rounds(const struct collective *work, int *ret, struct error *err)
 {
     *ret = 1;
+    if (collective_all_in(work, work->lent_to & work->lent_from))
+        return STATUS_OK;
     for (int i = 0; i < 2 * work->size; i++) {
         const struct layout *layout = i < work->size ? &work->to : &work->from;
         int pieces = 0;
@@ -52,8 +55,16 @@ static enum status send_to(struct collective *work, int to, int round, struct er
     struct rows rows = piece_of(work, count, round);
     struct part part = piece_part(work, count, layout_count(&work->from, to), rows);
 
-    if (!travels(rows, round))
-        return STATUS_OK;
+    bool lent = false;
+    enum status st = STATUS_OK;
+
+    if (!round) {
+        struct part whole = piece_part(work, count, layout_count(&work->from, to), slab_rows(&work->recv_slab));
+
+        st = collective_lend(work, to, &whole, &work->send_slab, work->send->data, work->to.start[to], &lent, err);
+    }
+    if (st != STATUS_OK || lent || !travels(work->lent_to, to, rows, round))
+        return st;
     if (rows.count == 1)
         return collective_send_from(work, &to, 1, &part,
                                     work->send->data + slab_offset(&work->send_slab, work->to.start[to], rows), err);
@@ -66,12 +77,20 @@ static enum status receive_from(struct collective *work, int from, int round, st
     struct rows rows = piece_of(work, count, round);
     struct part part = piece_part(work, count, layout_count(&work->to, from), rows);
 
-    if (!travels(rows, round))
+    enum status st = STATUS_OK;
+
+    if (!travels(work->lent_from, from, rows, round))
         return STATUS_OK;
     if (rows.count == 1)
-        return collective_receive_from(
+        st = collective_receive_from(
             work, from, &part, work->recv->data + slab_offset(&work->recv_slab, work->from.start[from], rows), err);
-    return collective_receive(work, from, &part, err);
+    else
+        st = collective_receive(work, from, &part, err);
+    if (st == STATUS_OK && !round) {
+        part = piece_part(work, count, layout_count(&work->to, from), slab_rows(&work->recv_slab));
+        collective_may_be_lent(work, &part);
+    }
+    return st;
 }
 
 static enum status begin(struct collective *work, int round, bool *ret_more, struct error *err)
@@ -91,6 +110,16 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     return st;
 }
 
+/* The own part to its place: all of it while others read what was lent to them. */
+static enum status keep_own(struct collective *work, int round, struct error *err)
+{
+    struct rows rows = piece_of(work, layout_count(&work->from, work->rank), round);
+
+    if (collective_all_in(work, work->lent_to))
+        rows = round ? (struct rows){0, 0} : slab_rows(&work->recv_slab);
+    return alltoall_keep_own(work, rows, err);
+}
+
 static enum status end(struct collective *work, int round, struct error *err)
 {
     const struct layout *from = &work->from;
@@ -99,16 +128,14 @@ static enum status end(struct collective *work, int round, struct error *err)
     for (int i = 0, next = 0; i < work->size && st == STATUS_OK; i++) {
         struct rows rows = piece_of(work, layout_count(from, i), round);
 
-        if (i == work->rank || !travels(rows, round))
+        if (i == work->rank || !travels(work->lent_from, i, rows, round))
             continue;
-        if (rows.count > 1)
-            st = slab_unpack(work->device, &work->recv_slab, work->recv->data, from->start[i], layout_count(from, i),
-                             rows, work->receives[next].payload, err);
+        if (rows.count > 1 || work->receives[next].runs.rows)
+            st = collective_unpack(work, i, &work->receives[next], &work->recv_slab, work->recv->data, from->start[i],
+                                   layout_count(from, i), rows, err);
         next++;
     }
-    if (st == STATUS_OK)
-        st = alltoall_keep_own(work, piece_of(work, layout_count(from, work->rank), round), err);
     return st;
 }
 
-const struct algorithm alltoall_direct = {.name = "direct", .begin = begin, .end = end};
+const struct algorithm alltoall_direct = {.name = "direct", .begin = begin, .end = end, .meanwhile = keep_own, .apart = true};

@@ -162,14 +162,19 @@ static enum status open_send_all(struct collective *work, const struct part *par
                                  const unsigned char *bytes, struct error *err)
 {
     int *members = calloc((size_t)work->size, sizeof *members);
+    int count = 0;
     enum status st;
 
     if (!members)
         return error_set(err, STATUS_NOMEM, "a list of %d members", work->size);
     /* Start behind oneself, so that not everybody sends to the first member first. */
-    for (int i = 1; i < work->size; i++)
-        members[i - 1] = (work->rank + i) % work->size;
-    st = open_send(work, members, work->size - 1, part, lie, bytes, err);
+    for (int i = 1; i < work->size; i++) {
+        int member = (work->rank + i) % work->size;
+
+        if (!collective_is_in(work->lent_to, member))
+            members[count++] = member;
+    }
+    st = open_send(work, members, count, part, lie, bytes, err);
     free(members);
     return st;
 }
@@ -198,6 +203,45 @@ enum status collective_send_all_apart(struct collective *work, const struct part
     if (st == STATUS_OK)
         *ret = work->sends[work->send_count - 1].payload;
     return st;
+}
+
+bool collective_all_in(const struct collective *work, uint64_t members)
+{
+    for (int i = 0; i < work->size; i++) {
+        if (i != work->rank && !collective_is_in(members, i))
+            return false;
+    }
+    return true;
+}
+
+/* Whole payloads that are worth it, and that are one message. */
+static bool is_lendable(const struct collective *work, const struct part *whole)
+{
+    const struct session *session = work->completion.session;
+
+    return detaches(work, whole) && !work->device && session->ops->reaches &&
+           whole->bytes <= session->ops->max_message(session->transport) - FRAME_MAX_BYTES;
+}
+
+enum status collective_lend(struct collective *work, int member, const struct part *whole, const struct slab *slab,
+                            const unsigned char *tensor, uint64_t start, bool *ret, struct error *err)
+{
+    const struct session *session = work->completion.session;
+    struct runs runs = slab_runs(slab, tensor, start, whole->send_count);
+    struct framed_send *send = NULL;
+    enum status st = STATUS_OK;
+
+    *ret = member < 64 && is_lendable(work, whole) &&
+           session->ops->reaches(session->transport, work->group->spec.members[member], &runs);
+    if (!*ret)
+        return STATUS_OK;
+    st = open_send(work, &member, 1, whole, LIE_APART, runs.bytes, err);
+    if (st != STATUS_OK)
+        return st;
+    send = &work->sends[work->send_count - 1];
+    send->lent = runs;
+    work->lent_to |= UINT64_C(1) << member;
+    return STATUS_OK;
 }
 
 static enum status open_receive(struct collective *work, int member, const struct part *part, bool detached,
@@ -240,6 +284,42 @@ enum status collective_receive_from(struct collective *work, int member, const s
     return open_receive(work, member, part, detaches(work, part), target, err);
 }
 
+void collective_may_be_lent(struct collective *work, const struct part *whole)
+{
+    if (is_lendable(work, whole))
+        work->receives[work->receive_count - 1].lent_bytes = whole->bytes;
+}
+
+/* Runs of another length than this member's: what was agreed on was not all that matters. */
+static enum status unpack_other(struct collective *work, const struct runs *runs, const struct slab *slab,
+                                unsigned char *tensor, uint64_t start, uint64_t count, struct error *err)
+{
+    unsigned char *packed = take(work, runs->run * runs->rows, err);
+    enum status st = packed ? STATUS_OK : STATUS_NOMEM;
+
+    if (st != STATUS_OK)
+        return st;
+    runs_copy(packed, runs->run, runs->bytes, runs->stride, runs->run, runs->rows);
+    st = slab_unpack(NULL, slab, tensor, start, count, slab_rows(slab), packed, err);
+    staging_give(collective_staging(work), packed);
+    return st;
+}
+
+enum status collective_unpack(struct collective *work, int member, const struct framed_receive *receive,
+                              const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count,
+                              struct rows rows, struct error *err)
+{
+    const struct runs *runs = &receive->runs;
+
+    if (!runs->rows)
+        return slab_unpack(work->device, slab, tensor, start, count, rows, receive->payload, err);
+    work->lent_from |= UINT64_C(1) << member;
+    if (runs->rows != 1 && runs->run != (size_t)count * slab->inner_bytes)
+        return unpack_other(work, runs, slab, tensor, start, count, err);
+    slab_put(slab, tensor, start, count, runs);
+    return STATUS_OK;
+}
+
 /* Every header of the round was the expected one: what lies in staging memory goes where it belongs. */
 static enum status deliver(struct collective *work, struct error *err)
 {
@@ -248,7 +328,7 @@ static enum status deliver(struct collective *work, struct error *err)
     for (int i = 0; i < work->receive_count && st == STATUS_OK; i++) {
         struct framed_receive *receive = &work->receives[i];
 
-        if (receive->target && receive->payload != receive->target)
+        if (receive->target && receive->payload != receive->target && !receive->runs.rows)
             st = collective_copy(work, receive->target, receive->payload, receive->payload_bytes, err);
     }
     return st;
@@ -289,7 +369,7 @@ static void clear_round(struct collective *work)
     }
     work->send_count = work->receive_count = work->peer_count = 0;
     work->doubt_ns = 0;
-    work->open = false;
+    work->open = work->alone = work->used = false;
 }
 
 /* Whom the library's sum waits for: one that has not built the communicator (nobody where it does not end on this
@@ -405,6 +485,32 @@ static enum status move_native(struct collective *work, bool *ret_over, struct e
     return STATUS_OK;
 }
 
+static const struct algorithm *current(const struct collective *work)
+{
+    return work->voting ? work->vote : work->algorithm;
+}
+
+/* Everything has come: use it, and give back what was lent. */
+static enum status use_round(struct collective *work, struct error *err)
+{
+    enum status st = deliver(work, err);
+
+    work->used = true;
+    if (st == STATUS_OK && current(work)->end)
+        st = current(work)->end(work, work->round, err);
+    for (int i = 0; i < work->receive_count; i++)
+        framed_receive_done(&work->receives[i]);
+    return st;
+}
+
+static enum status move_alone(struct collective *work, struct error *err)
+{
+    if (work->alone)
+        return STATUS_OK;
+    work->alone = true;
+    return current(work)->meanwhile ? current(work)->meanwhile(work, work->round, err) : STATUS_OK;
+}
+
 /* Has the round ended?  Receives of one peer are taken in order; those of different peers in any. */
 static enum status move_round(struct collective *work, bool *ret, struct error *err)
 {
@@ -412,6 +518,9 @@ static enum status move_round(struct collective *work, bool *ret, struct error *
     bool left = true;
     bool other = false;
     enum status st = move_sends(work, false, &left, err);
+
+    if (st == STATUS_OK)
+        st = move_alone(work, err);
 
     for (int i = 0; i < work->receive_count && st == STATUS_OK; i++) {
         struct framed_receive *receive = &work->receives[i];
@@ -426,6 +535,8 @@ static enum status move_round(struct collective *work, bool *ret, struct error *
     *ret = came && left;
     if (st == STATUS_OK && *ret)
         st = move_native(work, ret, err);
+    if (st == STATUS_OK && came && !work->used && (*ret || current(work)->apart))
+        st = use_round(work, err);
     if (st != STATUS_OK)
         return st;
     if (other || roll_differs(work))
@@ -455,13 +566,12 @@ static enum status step(struct completion *completion, bool *ret_over, struct er
     if (work->ending)
         return end_work(work, ret_over, err);
     for (;;) {
-        const struct algorithm *algorithm = work->voting ? work->vote : work->algorithm;
         bool more = true;
         bool ended = false;
         enum status st = STATUS_OK;
 
         if (!work->open) {
-            st = algorithm->begin(work, work->round, &more, err);
+            st = current(work)->begin(work, work->round, &more, err);
             if (st != STATUS_OK)
                 return st;
             if (!more && !work->voting) {
@@ -479,13 +589,8 @@ static enum status step(struct completion *completion, bool *ret_over, struct er
         st = move_round(work, &ended, err);
         if (st != STATUS_OK || !ended)
             return st;
-        st = deliver(work, err);
-        if (st == STATUS_OK && algorithm->end)
-            st = algorithm->end(work, work->round, err);
         clear_round(work);
         work->round++;
-        if (st != STATUS_OK)
-            return st;
     }
 }
 

@@ -30,6 +30,11 @@ struct algorithm {
     enum status (*begin)(struct collective *work, int round, bool *ret_more, struct error *err);
     /* Optional: every message of the round has come and gone, and what the library was asked for is done. */
     enum status (*end)(struct collective *work, int round, struct error *err);
+    /* Optional: this round's messages are under way, and none of those to come has been looked for: what this member
+     * can do by itself.  Called once a round, before end. */
+    enum status (*meanwhile)(struct collective *work, int round, struct error *err);
+    bool apart; /* end writes nothing that is being sent: every message has come, and some have not gone, when it is
+                 * called.  Without it lent messages wait for each other. */
 };
 
 struct collective {
@@ -60,6 +65,8 @@ struct collective {
     struct slab recv_slab;
     struct layout from; /* recv along the axis, by member */
     struct layout to;   /* send along the axis, by member (all-to-all) */
+    uint64_t lent_to;   /* a bit for each member: what goes to it was lent in the first round, all of it; */
+    uint64_t lent_from; /* what comes from it was */
     bool folded;        /* checks: full, and the vote is folded into the algorithm's own messages */
     uint32_t flags;
 
@@ -71,6 +78,8 @@ struct collective {
     bool voting;
     int round;
     bool open;
+    bool alone; /* meanwhile was called */
+    bool used;  /* end was called */
     int send_count;
     int receive_count;
     struct framed_send *sends;       /* [capacity] */
@@ -99,7 +108,7 @@ enum status collective_send(struct collective *work, const int *members, int cou
 enum status collective_send_packed(struct collective *work, int member, const struct part *part,
                                    const struct slab *slab, const unsigned char *tensor, uint64_t start,
                                    struct rows rows, struct error *err);
-/* The same to everybody else. */
+/* The same to everybody else to whom nothing is lent. */
 enum status collective_send_all(struct collective *work, const struct part *part, unsigned char **ret,
                                 struct error *err);
 /* Apart: of a large payload the header is a message of its own, so that the payload can leave from, and come into,
@@ -112,12 +121,33 @@ enum status collective_send_all_from(struct collective *work, const struct part 
 /* or out of memory that the caller fills before begin returns. */
 enum status collective_send_all_apart(struct collective *work, const struct part *part, unsigned char **ret,
                                       struct error *err);
+/* Lend these rows of the caller's own, count extents of each from start on, all that member gets in all rounds, instead
+ * of sending part after part: whole describes it.  *ret: it could be lent, and lent_to says so. */
+enum status collective_lend(struct collective *work, int member, const struct part *whole, const struct slab *slab,
+                            const unsigned char *tensor, uint64_t start, bool *ret, struct error *err);
 /* Expect one payload from a member, at most one of each a round.  Receives keep the order of these calls. */
 enum status collective_receive(struct collective *work, int member, const struct part *part, struct error *err);
 /* What a member sends apart: it lies at target when end is called, and where the vote is folded in not before every
  * header of the round was the expected one.  target NULL: it stays in .payload. */
 enum status collective_receive_from(struct collective *work, int member, const struct part *part, unsigned char *target,
                                     struct error *err);
+
+/* The receive named last may be the member's whole payload, lent: then lent_from says so when end is called. */
+void collective_may_be_lent(struct collective *work, const struct part *whole);
+/* Put what member's receive has brought into rows of the tensor, count extents of each from start on: all rows where it
+ * was lent. */
+enum status collective_unpack(struct collective *work, int member, const struct framed_receive *receive,
+                              const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count,
+                              struct rows rows, struct error *err);
+
+/* Of lent_to and lent_from. */
+static inline bool collective_is_in(uint64_t members, int member)
+{
+    return member < 64 && members >> member & 1;
+}
+
+/* Are all others? */
+bool collective_all_in(const struct collective *work, uint64_t members);
 
 /* Has every member been heard, by a header of this round or in the roll call?  Asks those that were not. */
 bool collective_heard(struct collective *work);

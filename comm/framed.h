@@ -8,6 +8,10 @@
  * caller's tensor, where nothing may be written in front of it.  Sender and receiver must mean the same.  Then the
  * header is compared before the payload is received at all.
  *
+ * Lent, the payload stays where it is, in runs of the sender's memory, and the header alone travels; the send is over
+ * when the receiver has read.  A receive takes a payload so where its caller says how much may come so (lent_bytes),
+ * else as any other message.
+ *
  * In a device's memory, which the host cannot touch, the payload travels as a device message where the transport
  * reaches it (framed_device.c), else through a copy on the host (framed_staged.c).  Both ends of a device message must
  * have the payload in such memory; otherwise each end is on its own.
@@ -29,6 +33,8 @@ struct framed_send {
     int peer_count;
     const int *peers; /* [peer_count] world ranks; borrowed */
     bool detached;    /* not with payload checksums */
+    struct runs lent; /* detached, and the transport reaches them: the payload, where payload begins, too; no rows: not
+                       * so */
     unsigned char *payload;
     size_t payload_bytes;
     bool borrowed;           /* the caller's own note: payload is not his to give back */
@@ -61,6 +67,7 @@ struct framed_receive {
     size_t payload_bytes;
     unsigned char *target;   /* the caller's own note: where the payload belongs */
     bool in_place;           /* payload may become where the transport has it, until framed_receive_done */
+    size_t lent_bytes;       /* so many may come lent in place of payload_bytes; 0: none */
     const struct lane *lane; /* for its name */
     struct memory *device;   /* as of a send */
     bool headroom;
@@ -70,6 +77,7 @@ struct framed_receive {
     struct work *work;
     bool device_work;     /* work is a device message's */
     struct message *lent; /* in place: the payload's */
+    struct runs runs;     /* lent: where it lies; no rows: it did not come so, it lies together in payload */
     struct session *lender;
     unsigned char *room;    /* the payload before */
     unsigned char *scratch; /* a message of another size */

@@ -69,7 +69,7 @@ static enum status place(struct framed_receive *receive, struct session *session
 /* Of a frame that travels through the host. */
 static void set_flags(struct framed_receive *receive, const struct session *session)
 {
-    if (receive->detached)
+    if (receive->detached || receive->runs.rows)
         receive->frame.flags = FRAME_DETACHED;
     if (session->options.payload_integrity)
         receive->frame.flags = FRAME_PAYLOAD_CHECKED;
@@ -103,6 +103,29 @@ static bool borrow(struct framed_receive *receive, struct session *session, stru
     receive->payload = bytes + header;
     memcpy(receive->saved, bytes, header);
     return true;
+}
+
+/* Does the message bring all that may come lent, with a header that can be the expected one? */
+static bool borrow_lent(struct framed_receive *receive, struct session *session, struct message *message)
+{
+    const unsigned char *header = NULL;
+    size_t header_bytes = 0;
+    struct runs runs = {0};
+
+    if (!receive->lent_bytes || receive->headed || receive->done_bytes || !session->ops->look)
+        return false;
+    header = session->ops->look(session->transport, message, &header_bytes, &runs);
+    if (!header || header_bytes != frame_bytes(&receive->frame) || runs.run * runs.rows != receive->lent_bytes)
+        return false;
+    memcpy(receive->saved, header, header_bytes);
+    receive->ready = receive->ready && receive->detached && receive->payload_bytes == receive->lent_bytes;
+    receive->payload_bytes = receive->lent_bytes;
+    receive->lent = message;
+    receive->lender = session;
+    receive->room = receive->payload;
+    receive->payload = (unsigned char *)(uintptr_t)runs.bytes;
+    receive->runs = runs;
+    return framed_piece_fields(session, &receive->frame, receive->payload_bytes, 0, NULL) == STATUS_OK;
 }
 
 /* After a failure the transport may be gone, and the message with it. */
@@ -149,6 +172,8 @@ static enum status catch_message(struct framed_receive *receive, struct session 
         return st;
     if (session->ops->device && (ahead = session->ops->device->ahead(message, &ahead_bytes)))
         return refuse_device(receive, session, message, ahead, ahead_bytes, err);
+    if (borrow_lent(receive, session, message))
+        return STATUS_OK;
     st = place(receive, session, &bytes, err);
     if (st != STATUS_OK && session->ops->give_back)
         session->ops->give_back(session->transport, message);
@@ -297,7 +322,7 @@ enum status framed_host_receive_step(struct framed_receive *receive, struct sess
             st = check(receive, session, err);
         if (st != STATUS_OK || receive->other)
             return st;
-        if (receive->detached && !receive->headed) {
+        if (receive->detached && !receive->headed && !receive->runs.rows) {
             receive->headed = true;
             continue;
         }

@@ -12,7 +12,7 @@
 /* Payloads (with their headers in front) first, then detached headers. */
 static int work_count(const struct framed_send *send)
 {
-    return send->detached ? 2 * send->peer_count : send->peer_count;
+    return send->detached && !send->lent.rows ? 2 * send->peer_count : send->peer_count;
 }
 
 enum status framed_send_init(struct framed_send *send, struct error *err)
@@ -72,9 +72,12 @@ static size_t damage(struct framed_send *send, struct session *session, unsigned
 
     if (byte == SIZE_MAX)
         return left;
-    send->payload[send->done_bytes + byte] ^= 1;
+    byte += send->done_bytes;
+    if (send->lent.rows)
+        byte = byte / send->lent.run * send->lent.stride + byte % send->lent.run;
+    send->payload[byte] ^= 1;
     if (send->detached)
-        send->flipped = send->payload + send->done_bytes + byte;
+        send->flipped = send->payload + byte;
     return left;
 }
 
@@ -93,6 +96,28 @@ static enum status post(struct framed_send *send, struct session *session, int p
 
     if (st == STATUS_OK)
         framed_posted_message(send, session, count);
+    return st;
+}
+
+/* A header, whose payload stays where it is.  A rehearsed short one is shorter by some of its runs, or of its run. */
+static enum status post_lent(struct framed_send *send, struct session *session, size_t bytes, struct error *err)
+{
+    size_t header = frame_bytes(&send->frame);
+    struct runs runs = send->lent;
+    enum status st = STATUS_OK;
+
+    if (bytes < header + send->payload_bytes && runs.rows > 1)
+        runs.rows /= 2;
+    else if (bytes < header + send->payload_bytes)
+        runs.run = bytes - header;
+    for (int i = 0; i < send->peer_count && st == STATUS_OK; i++) {
+        st = session->ops->send_lent(session->transport, send->peers[i], send->tag, send->saved, header, &runs,
+                                     &send->works[i], err);
+        if (st != STATUS_OK)
+            break;
+        session->counters.frames_sent++;
+        framed_posted_message(send, session, header + runs.run * runs.rows);
+    }
     return st;
 }
 
@@ -118,6 +143,8 @@ static enum status post_piece(struct framed_send *send, struct session *session,
     frame_encode(&send->frame, message);
     bytes = damage(send, session, message, header + send->frame.payload_bytes);
     send->started = true;
+    if (send->lent.rows)
+        return post_lent(send, session, bytes, err);
     for (int i = 0; i < send->peer_count && st == STATUS_OK; i++) {
         session->counters.frames_sent++;
         if (!send->detached) {

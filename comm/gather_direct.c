@@ -1,8 +1,9 @@
 /* Gather in small groups: everybody sends its part to everybody.
  *
- * Where parts lie together in what is gathered one round, n - 1 messages of the own part a member.  Else they are
- * packed and travel in pieces, a round each: a piece is unpacked, and the own one copied, while it is still in the
- * cache.  All pairs meet, so the vote is folded in where there is one round. */
+ * A part that its receiver can read where it is is lent in the first round, whole.  Else, where parts lie together in
+ * what is gathered one round, n - 1 messages of the own part a member; or they are packed and travel in pieces, a round
+ * each: a piece is unpacked, and the own one copied, while it is still in the cache.  All pairs meet, so the vote is
+ * folded in where there is one round. */
 #include "comm/collective.h"
 
 /* Of the gathered whole along the axis. */
@@ -22,15 +23,43 @@ static struct part piece_part(const struct collective *work, int member, struct 
     return part;
 }
 
-/* Nothing travels behind the last row of a part; an empty part's header does. */
-static bool travels(struct rows rows, int round)
+/* Nothing travels behind the last row of a part, or of one that was lent; an empty part's header does. */
+static bool travels(uint64_t lent, int member, struct rows rows, int round)
 {
-    return !round || rows.count;
+    return !round || (rows.count && !collective_is_in(lent, member));
+}
+
+static struct part whole_part(const struct collective *work, int member)
+{
+    return piece_part(work, member, slab_rows(&work->recv_slab));
+}
+
+/* The own part lies by itself, or in its place in the whole. */
+static uint64_t own_start(const struct collective *work)
+{
+    return work->send == work->recv ? work->from.start[work->rank] : 0;
+}
+
+/* To whoever can read it. */
+static enum status lend_own(struct collective *work, struct error *err)
+{
+    struct part whole = whole_part(work, work->rank);
+    enum status st = STATUS_OK;
+
+    for (int i = 1; i < work->size && st == STATUS_OK; i++) {
+        bool lent = false;
+
+        st = collective_lend(work, (work->rank + i) % work->size, &whole, &work->send_slab, work->send->data,
+                             own_start(work), &lent, err);
+    }
+    return st;
 }
 
 static enum status count_rounds(const struct collective *work, int *ret, struct error *err)
 {
     *ret = 1;
+    if (collective_all_in(work, work->lent_to & work->lent_from))
+        return STATUS_OK;
     for (int i = 0; i < work->size; i++) {
         int pieces = 0;
         enum status st =
@@ -43,11 +72,10 @@ static enum status count_rounds(const struct collective *work, int *ret, struct 
     return STATUS_OK;
 }
 
-/* The own part lies by itself, or in its place in the whole. */
 static enum status send_own(struct collective *work, struct rows rows, struct error *err)
 {
     struct part part = piece_part(work, work->rank, rows);
-    uint64_t start = work->send == work->recv ? work->from.start[work->rank] : 0;
+    uint64_t start = own_start(work);
     bool together = rows.count <= 1 || work->send_slab.extent == part.send_count;
     unsigned char *payload = NULL;
     enum status st = STATUS_OK;
@@ -71,41 +99,63 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     if (!*ret_more)
         return st;
     CHECK(rounds == 1 || !work->folded);
-    if (travels(mine, round))
+    if (!round)
+        st = lend_own(work, err);
+    if (st == STATUS_OK && (!round || mine.count) && !collective_all_in(work, work->lent_to))
         st = send_own(work, mine, err);
     for (int i = 0; i < work->size && st == STATUS_OK; i++) {
         struct rows rows = piece_of(work, i, round);
         struct part part = piece_part(work, i, rows);
         unsigned char *target = NULL;
 
-        if (i == work->rank || !travels(rows, round))
+        if (i == work->rank || !travels(work->lent_from, i, rows, round))
             continue;
         if (rows.count == 1)
             target = work->recv->data + slab_offset(&work->recv_slab, work->from.start[i], rows);
         st = collective_receive_from(work, i, &part, target, err);
+        if (st == STATUS_OK && !round) {
+            part = whole_part(work, i);
+            collective_may_be_lent(work, &part);
+        }
     }
     return st;
+}
+
+/* The own part to its place: all of it while others read what was lent to them. */
+static enum status keep_own(struct collective *work, int round, struct error *err)
+{
+    struct rows rows = piece_of(work, work->rank, round);
+
+    if (work->send == work->recv)
+        return STATUS_OK;
+    if (collective_all_in(work, work->lent_to))
+        rows = round ? (struct rows){0, 0} : slab_rows(&work->recv_slab);
+    return slab_move(work->device, &work->recv_slab, work->recv->data, work->from.start[work->rank], &work->send_slab,
+                     work->send->data, 0, layout_count(&work->from, work->rank), rows, err);
+}
+
+/* With the vote folded in nothing is written before all headers have come. */
+static enum status meanwhile(struct collective *work, int round, struct error *err)
+{
+    return work->folded ? STATUS_OK : keep_own(work, round, err);
 }
 
 static enum status end(struct collective *work, int round, struct error *err)
 {
     const struct layout *from = &work->from;
-    enum status st = STATUS_OK;
+    enum status st = work->folded ? keep_own(work, round, err) : STATUS_OK;
 
-    if (work->send != work->recv)
-        st = slab_move(work->device, &work->recv_slab, work->recv->data, from->start[work->rank], &work->send_slab,
-                       work->send->data, 0, layout_count(from, work->rank), piece_of(work, work->rank, round), err);
     for (int i = 0, next = 0; i < work->size && st == STATUS_OK; i++) {
         struct rows rows = piece_of(work, i, round);
 
-        if (i == work->rank || !travels(rows, round))
+        if (i == work->rank || !travels(work->lent_from, i, rows, round))
             continue;
-        if (rows.count > 1)
-            st = slab_unpack(work->device, &work->recv_slab, work->recv->data, from->start[i], layout_count(from, i),
-                             rows, work->receives[next].payload, err);
+        if (rows.count > 1 || work->receives[next].runs.rows)
+            st = collective_unpack(work, i, &work->receives[next], &work->recv_slab, work->recv->data, from->start[i],
+                                   layout_count(from, i), rows, err);
         next++;
     }
     return st;
 }
 
-const struct algorithm gather_direct = {.name = "direct", .begin = begin, .end = end};
+const struct algorithm gather_direct = {.name = "direct", .begin = begin, .end = end, .meanwhile = meanwhile, .apart = true};

@@ -116,6 +116,28 @@ enum status slab_unpack(struct memory *device, const struct slab *slab, unsigned
                             rows.count, err);
 }
 
+struct runs slab_runs(const struct slab *slab, const unsigned char *tensor, uint64_t start, uint64_t count)
+{
+    size_t run = (size_t)count * slab->inner_bytes;
+    struct runs runs = {
+        .bytes = tensor + (size_t)start * slab->inner_bytes, .run = run, .stride = stride_of(slab), .rows = slab->outer};
+
+    if (run != runs.stride && runs.rows != 1)
+        return runs;
+    runs.run = runs.stride = run * runs.rows;
+    runs.rows = 1;
+    return runs;
+}
+
+void slab_put(const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count, const struct runs *runs)
+{
+    size_t run = (size_t)count * slab->inner_bytes;
+
+    if (run)
+        runs_copy(tensor + (size_t)start * slab->inner_bytes, stride_of(slab), runs->bytes,
+                  runs->rows == 1 ? run : runs->stride, run, slab->outer);
+}
+
 enum status slab_move(struct memory *device, const struct slab *to_slab, unsigned char *to, uint64_t to_start,
                       const struct slab *from_slab, const unsigned char *from, uint64_t from_start, uint64_t count,
                       struct rows rows, struct error *err)

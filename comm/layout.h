@@ -73,6 +73,11 @@ enum status slab_move(struct memory *device, const struct slab *to_slab, unsigne
                       const struct slab *from_slab, const unsigned char *from, uint64_t from_start, uint64_t count,
                       struct rows rows, struct error *err);
 
+/* Where count extents of all rows from start on lie: one run where they lie together. */
+struct runs slab_runs(const struct slab *slab, const unsigned char *tensor, uint64_t start, uint64_t count);
+/* The same copied into the tensor, from runs of as many bytes, or from one; on the host. */
+void slab_put(const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count, const struct runs *runs);
+
 /* Where the part from start on begins in the first of the rows. */
 static inline size_t slab_offset(const struct slab *slab, uint64_t start, struct rows rows)
 {

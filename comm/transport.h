@@ -28,6 +28,8 @@ struct transport_options {
     bool program_owns_mpi; /* the caller initialised MPI */
     uint64_t startup_timeout_ns;
     uint64_t timeout_ns;   /* of a clean close: the last rank is waited for a little longer; 0: startup_timeout_ns */
+    struct memory *shared; /* what this process shares with its host (base/memory_shared.h); borrowed until close;
+                            * NULL: nothing */
     const char *interface; /* for traffic between hosts; NULL: the transport's choice */
 
     /* For a transport whose messages lie in device memory: what carries everything else, already open (taken on
@@ -109,6 +111,17 @@ struct transport_ops {
      * not to be received, lent or not.  Both or neither. */
     unsigned char *(*lend)(struct transport *transport, struct message *message);
     void (*give_back)(struct transport *transport, struct message *message);
+    /* Optional: messages whose payload stays in its sender's memory until the receiver has read it there.
+     * reaches: can peer read these runs so?  send_lent: post a message of header [at most FRAME_MAX_BYTES] and runs
+     * that it reaches, both borrowed until the work is done, which is when peer has received it or given it back.
+     * look: the payload of a matched message that was sent so (lent until it is received or given back) and its header,
+     * which no peer can write any more, *ret_header_bytes; NULL: it was not.  Its size is that of both together, and
+     * receive brings both.  All or none. */
+    bool (*reaches)(const struct transport *transport, int peer, const struct runs *runs);
+    enum status (*send_lent)(struct transport *transport, int peer, uint32_t tag, const void *header,
+                             size_t header_bytes, const struct runs *runs, struct work **ret, struct error *err);
+    const unsigned char *(*look)(const struct transport *transport, const struct message *message,
+                                 size_t *ret_header_bytes, struct runs *ret);
     /* Required.  Has the work ended?  When *ret is true the work is freed.  After an error it is not: cancel frees it.
      */
     enum status (*test)(struct transport *transport, struct work *work, bool *ret, struct error *err);

@@ -81,9 +81,9 @@ enum status bench_create(const struct bench_options *options, const struct job_v
     if (view->device)
         st = shuttle_create(view->session, view->devices, view->device, &bench->shuttle, err);
     if (st == STATUS_OK)
-        st = mirror_init(bench->shuttle, DTYPE_U8, &largest, &bench->send, err);
+        st = mirror_init(bench->shuttle, view->shared, DTYPE_U8, &largest, &bench->send, err);
     if (st == STATUS_OK)
-        st = mirror_init(bench->shuttle, DTYPE_U8, &largest, &bench->recv, err);
+        st = mirror_init(bench->shuttle, view->shared, DTYPE_U8, &largest, &bench->recv, err);
     if (st == STATUS_OK)
         st = create(DTYPE_F64, numbers, &bench->times, err);
     if (st == STATUS_OK)

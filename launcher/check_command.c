@@ -177,7 +177,7 @@ static enum status gather_times(struct check *check, struct group *world, struct
     struct mirror sum = {0};
     uint64_t waited = 0;
     uint64_t *pair;
-    enum status st = mirror_init(check->shuttle, DTYPE_U64, &shape, &sum, err);
+    enum status st = mirror_init(check->shuttle, NULL, DTYPE_U64, &shape, &sum, err);
 
     if (st != STATUS_OK)
         return st;
@@ -236,7 +236,7 @@ static enum status exercise(const struct check *check, struct check_target *targ
         struct group *group = session_group(session, target->group->id);
 
         if (group_rank(group) >= 0)
-            st = probe_group(group, check->shuttle, &target->cases, err);
+            st = probe_group(group, check->shuttle, check->view->shared, &target->cases, err);
     } else if (rank == target->route->from || rank == target->route->to) {
         st = probe_route(session_route(session, target->route->id), check->shuttle, rank == target->route->from,
                          &target->cases, err);

@@ -23,7 +23,8 @@ enum { INNER = 3, OUTER = 2, AXES = 2, SIZES = 4, ROOTS = 3 };
 
 struct probe {
     struct group *group;
-    struct shuttle *shuttle; /* NULL: tensors lie in host memory */
+    struct shuttle *shuttle; /* NULL: tensors lie in host memory, */
+    struct memory *shared;   /* of this kind; NULL: the process's own */
     const struct group_spec *spec;
     int size;
     int self;
@@ -59,7 +60,7 @@ static enum status create(const struct probe *probe, uint64_t extent, struct mir
                           struct error *err)
 {
     struct shape shape = shape_along(probe->axis, extent);
-    enum status st = mirror_init(probe->shuttle, probe->dtype, &shape, ret, err);
+    enum status st = mirror_init(probe->shuttle, probe->shared, probe->dtype, &shape, ret, err);
 
     if (st == STATUS_OK && ret->here->bytes)
         memset(ret->here->data, 0xa5, ret->here->bytes);
@@ -97,10 +98,10 @@ static enum status sum(struct probe *probe, uint64_t elements, bool in_place, st
     struct mirror *recv = in_place ? &send : &other;
     unsigned char expected;
     size_t byte;
-    enum status st = mirror_init(probe->shuttle, probe->dtype, &shape, &send, err);
+    enum status st = mirror_init(probe->shuttle, probe->shared, probe->dtype, &shape, &send, err);
 
     if (st == STATUS_OK && !in_place)
-        st = mirror_init(probe->shuttle, probe->dtype, &shape, &other, err);
+        st = mirror_init(probe->shuttle, probe->shared, probe->dtype, &shape, &other, err);
     if (st == STATUS_OK) {
         pattern_fill_addends(send.here, probe->self, probe->size);
         st = mirror_promote(&send, probe->group, err);
@@ -381,10 +382,12 @@ static enum status every_dtype(struct probe *probe, struct error *err)
     return st;
 }
 
-enum status probe_group(struct group *group, struct shuttle *shuttle, uint64_t *ret_cases, struct error *err)
+enum status probe_group(struct group *group, struct shuttle *shuttle, struct memory *shared, uint64_t *ret_cases,
+                        struct error *err)
 {
     struct probe probe = {.group = group,
                           .shuttle = shuttle,
+                          .shared = shared,
                           .spec = group_spec(group),
                           .size = group_size(group),
                           .self = group_rank(group)};

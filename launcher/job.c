@@ -441,6 +441,7 @@ static enum status work(struct job *job, struct error *err)
                                   .transport = job->wire.about,
                                   .chosen = job->wire.why,
                                   .memory = wire_memory(&job->wire),
+                                  .shared = wire_shared(&job->wire),
                                   .plugin = job->wire.plugin,
                                   .devices = job->wire.devices,
                                   .device = job->wire.device,

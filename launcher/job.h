@@ -33,6 +33,7 @@ struct job_view {
     const char *plugin;                  /* the file that it comes from */
     const struct device_ops *devices;
     struct device *device;     /* that this rank works on; NULL: none */
+    struct memory *shared;     /* where host tensors lie: wire_shared */
     int threads;               /* that this rank may use */
     struct watchdog *watchdog; /* disarmed */
 };

@@ -115,6 +115,7 @@ static struct generate_options generation_options(const struct job *job)
         .rank = &job->rank,
         .session = job->session,
         .shuttle = job->shuttle,
+        .shared = wire_shared(&job->wire),
         .weights = job->weights,
         .ops = &cpu_compute,
         .compute = job->compute,

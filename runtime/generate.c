@@ -101,6 +101,7 @@ static enum status create_stage(struct generation *g, uint32_t slots, struct err
         .compute = o->compute,
         .tensor_group = o->rank->tensor_group ? session_group(o->session, o->rank->tensor_group) : NULL,
         .shuttle = o->shuttle,
+        .shared = o->shared,
         .waves = g->waves,
         .slots = slots,
         .positions = size_positions(o),

@@ -34,7 +34,8 @@ struct generate_options {
     const struct plan *plan; /* borrowed until generation_destroy, as all of these */
     const struct rank_plan *rank;
     struct session *session;
-    struct shuttle *shuttle; /* to the session's memory, where tensors travel; NULL: in host memory */
+    struct shuttle *shuttle; /* to the session's memory, where tensors travel; NULL: in host memory, */
+    struct memory *shared;   /* of this kind; NULL: the process's own */
     const struct weights *weights;
     const struct compute_ops *ops;
     struct compute *compute;

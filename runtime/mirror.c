@@ -4,14 +4,14 @@
 #include "comm/completion.h"
 #include "comm/group.h"
 
-enum status mirror_init(struct shuttle *shuttle, enum dtype dtype, const struct shape *shape, struct mirror *ret,
-                        struct error *err)
+enum status mirror_init(struct shuttle *shuttle, struct memory *host, enum dtype dtype, const struct shape *shape,
+                        struct mirror *ret, struct error *err)
 {
     enum status st;
 
     *ret = (struct mirror){.shuttle = shuttle};
     if (!shuttle) {
-        st = tensor_create(dtype, shape, &ret->here, err);
+        st = tensor_create_in(host, dtype, shape, &ret->here, err);
         if (st == STATUS_OK)
             ret->there = tensor_retain(ret->here);
         return st;

@@ -15,9 +15,10 @@ struct mirror {
     struct completion *leaving; /* a promotion that is not settled; NULL: none */
 };
 
-/* shuttle is borrowed until mirror_done; NULL: host memory alone.  STATUS_NOMEM, STATUS_OVERFLOW. */
-enum status mirror_init(struct shuttle *shuttle, enum dtype dtype, const struct shape *shape, struct mirror *ret,
-                        struct error *err);
+/* shuttle is borrowed until mirror_done; NULL: host memory alone, of this kind (borrowed so, too), NULL: the process's
+ * own.  STATUS_NOMEM, STATUS_OVERFLOW. */
+enum status mirror_init(struct shuttle *shuttle, struct memory *host, enum dtype dtype, const struct shape *shape,
+                        struct mirror *ret, struct error *err);
 /* A promotion that is under way must have been settled, or the session must have failed. */
 void mirror_done(struct mirror *mirror);
 

@@ -72,12 +72,12 @@ static enum status allocate(struct piece_sum *sum, struct shuttle *shuttle, size
 
     if (size_mul(sum->mine.count, max_rows, &shape.dim[0]) != STATUS_OK)
         return error_set(err, STATUS_OVERFLOW, "%u pieces of %zu rows", sum->pieces, max_rows);
-    st = mirror_init(sum->parts == 1 ? NULL : shuttle, DTYPE_F32, &shape, &sum->partial, err);
+    st = mirror_init(sum->parts == 1 ? NULL : shuttle, NULL, DTYPE_F32, &shape, &sum->partial, err);
     if (st != STATUS_OK || sum->parts == 1 || sum->tree_of_ranks)
         return st;
     if (size_mul(sum->first_root[sum->parts], max_rows, &shape.dim[0]) != STATUS_OK)
         return error_set(err, STATUS_OVERFLOW, "%u pieces of %zu rows", sum->pieces, max_rows);
-    return mirror_init(shuttle, DTYPE_F32, &shape, &sum->gathered, err);
+    return mirror_init(shuttle, NULL, DTYPE_F32, &shape, &sum->gathered, err);
 }
 
 enum status piece_sum_create(uint32_t pieces, uint32_t parts, uint32_t part, struct group *group,

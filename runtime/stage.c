@@ -117,9 +117,9 @@ static enum status create_logits(struct stage *s, struct error *err)
     for (int p = 0; p < parts; p++)
         s->vocab_counts[p] = share_count(s->config->vocab_size, (uint64_t)parts, (uint64_t)p);
     if (parts == 1)
-        return mirror_init(NULL, DTYPE_F32, &local, &s->local_logits, err);
-    st = mirror_init(s->o.shuttle, DTYPE_F32, &local, &s->local_logits, err);
-    return st == STATUS_OK ? mirror_init(s->o.shuttle, DTYPE_F32, &whole, &s->logits, err) : st;
+        return mirror_init(NULL, NULL, DTYPE_F32, &local, &s->local_logits, err);
+    st = mirror_init(s->o.shuttle, s->o.shared, DTYPE_F32, &local, &s->local_logits, err);
+    return st == STATUS_OK ? mirror_init(s->o.shuttle, s->o.shared, DTYPE_F32, &whole, &s->logits, err) : st;
 }
 
 /* Untouched cache pages cost nothing: the memory is asked for zeroed and filled as positions come. */

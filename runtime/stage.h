@@ -26,7 +26,8 @@ struct stage_options {
     const struct compute_ops *ops;
     struct compute *compute;
     struct group *tensor_group; /* NULL when the tensor axis is 1 */
-    struct shuttle *shuttle;    /* where its tensors travel; NULL: in host memory */
+    struct shuttle *shuttle;    /* where its tensors travel; NULL: in host memory, */
+    struct memory *shared;      /* of this kind; NULL: the process's own */
     uint32_t waves;             /* waves in a step: each has caches of its own */
     uint32_t slots;             /* requests per wave */
     uint32_t positions;         /* capacity of each cache */

@@ -6,10 +6,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory_shared.h"
 #include "comm/device_meeting.h"
 #include "comm/plugin.h"
 #include "comm/session.h"
 #include "topology/topology.h"
+
+/* Addresses, not memory: what is larger than its room goes without it. */
+#define SHARED_BYTES ((size_t)1 << 30)
 
 static void describe(struct wire *wire)
 {
@@ -28,10 +32,13 @@ enum status wire_start(struct wire *wire, const struct transport_options *option
 {
     enum status st;
 
-    *wire = (struct wire){.problem = STATUS_OK};
+    struct transport_options shared = *options;
+
+    *wire = (struct wire){.problem = STATUS_OK, .shared = memory_shared_create(SHARED_BYTES)};
+    shared.shared = wire->shared;
     st = plugin_transport("mpi", &wire->ops, wire->plugin, sizeof wire->plugin, err);
     if (st == STATUS_OK)
-        st = wire->ops->open(options, &wire->transport, err);
+        st = wire->ops->open(&shared, &wire->transport, err);
     if (st == STATUS_OK)
         describe(wire);
     return st;
@@ -102,6 +109,13 @@ static enum status open_device(struct wire *wire, const struct plugin *plugin, i
     return st;
 }
 
+static void close_device(struct wire *wire)
+{
+    if (wire->device)
+        wire->devices->close(wire->device);
+    wire->device = NULL;
+}
+
 /* NCCL over the transport so far, which it takes. */
 static enum status open_nccl(struct wire *wire, const struct gpu_plugin *gpu, const struct transport_options *options,
                              struct error *err)
@@ -116,7 +130,7 @@ static enum status open_nccl(struct wire *wire, const struct gpu_plugin *gpu, co
     nccl.memory = wire->device->memory;
     st = ops->open(&nccl, &transport, err);
     if (st != STATUS_OK) {
-        wire_end(wire);
+        close_device(wire);
         return st;
     }
     wire->ops = ops;
@@ -235,9 +249,14 @@ void wire_session(const struct wire *wire, struct session_options *ret)
     ret->pinned = wire->device ? wire->device->pinned : NULL;
 }
 
+struct memory *wire_shared(const struct wire *wire)
+{
+    return wire->device ? NULL : wire->shared;
+}
+
 void wire_end(struct wire *wire)
 {
-    if (wire->device)
-        wire->devices->close(wire->device);
-    wire->device = NULL;
+    close_device(wire);
+    memory_shared_destroy(wire->shared);
+    wire->shared = NULL;
 }

@@ -517,6 +517,12 @@ size_t mailbox_read(const struct mailbox *mailbox, int peer, const struct mail *
     return done;
 }
 
+bool mailbox_is_returned(const struct mailbox *mailbox, const struct mail *mail)
+{
+    return !mailbox->held[mail->slot] || mailbox->numbers[mail->slot] != mail->number ||
+           is_emptied(mailbox, (int)mail->slot);
+}
+
 unsigned char *mailbox_bytes(const struct mailbox *mailbox, int peer, const struct mail *mail)
 {
     return mailbox->boxes[peer]->room[mail->unit];

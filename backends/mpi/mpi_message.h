@@ -6,13 +6,15 @@
 #include <mpi.h>
 #include <stdbool.h>
 
+#include "backends/mpi/mpi_lending.h"
 #include "backends/mpi/mpi_mailbox.h"
 
 /* Up to this size messages that MPI brings are received by the probe that finds them. */
 enum { SHORT_BYTES = 512 };
 
-/* Where it lies: here, in bytes; in its sender's mailbox, where mail says; with MPI.  The kinds of mpi_post.c, too. */
-enum message_kind { MESSAGE_SHORT = 1, MESSAGE_MAIL, MESSAGE_PASSED };
+/* Where it lies: here, in bytes; in its sender's mailbox, where mail says; with MPI; its
+ * header here, and its payload in memory that its sender shares, where lent says.  The kinds of mpi_post.c, too. */
+enum message_kind { MESSAGE_SHORT = 1, MESSAGE_MAIL, MESSAGE_PASSED, MESSAGE_LENT };
 
 struct message {
     MPI_Message handle;
@@ -20,6 +22,8 @@ struct message {
     uint32_t kind;
     uint32_t tag; /* of one that is kept */
     struct mail mail;
+    struct lent lent;
+    size_t header_bytes; /* of a lent one */
     int peer;
     int count;            /* of bytes */
     struct message *next; /* of those that are free, or kept */

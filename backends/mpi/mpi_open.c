@@ -190,6 +190,7 @@ enum status mpi_open(const struct transport_options *options, struct transport *
     describe(transport);
     transport->post = post_create(transport->size);
     transport->mailbox = mailbox_open(transport->payload, transport->post != NULL);
+    transport->lending = lending_open(transport->payload, options->shared);
     if (transport->post)
         post_open(transport->post, transport->mailbox, transport->max_tag, MAX_MESSAGE);
     *ret = transport;
@@ -245,6 +246,8 @@ static void leave(struct transport *transport)
     transport->post = NULL;
     mailbox_close(transport->mailbox); /* peers have maps of their own */
     transport->mailbox = NULL;
+    lending_close(transport->lending);
+    transport->lending = NULL;
     message_pool_done(&transport->messages);
 }
 
@@ -274,6 +277,7 @@ enum status mpi_close(struct transport *transport, bool clean, struct error *err
     message_pool_done(&transport->messages);
     post_destroy(transport->post);
     mailbox_close(transport->mailbox);
+    lending_close(transport->lending);
     if (transport->owns_mpi)
         (void)MPI_Finalize();
     free(transport->host);

@@ -41,6 +41,19 @@ static bool post_mail(struct transport *transport, struct work *work)
     return true;
 }
 
+/* False: there is no slot to tell by when it is returned. */
+static bool post_lent(struct transport *transport, struct work *work)
+{
+    struct lent *lent = &work->lent;
+
+    if (!mailbox_reserve(transport->mailbox, work->peer, 0, &work->mail))
+        return false;
+    lent->slot = work->mail.slot;
+    lent->number = work->mail.number;
+    post_put_lent(transport->post, work->peer, work->tag, lent, work->bytes, work->count);
+    return true;
+}
+
 static enum status pass_to_mpi(struct transport *transport, struct work *work, struct error *err)
 {
     int length = 0;
@@ -52,7 +65,7 @@ static enum status pass_to_mpi(struct transport *transport, struct work *work, s
         "MPI_Isend", err);
 }
 
-/* *ret false: there is no cell for it. */
+/* *ret false: there is no cell for it, or no slot. */
 static enum status post(struct transport *transport, struct work *work, bool *ret, struct error *err)
 {
     enum status st;
@@ -63,6 +76,10 @@ static enum status post(struct transport *transport, struct work *work, bool *re
     st = post_has_room(transport->post, work->peer, ret, err);
     if (st != STATUS_OK || !*ret)
         return st;
+    if (work->lent.rows) {
+        *ret = post_lent(transport, work);
+        return STATUS_OK;
+    }
     if (work->count <= RING_CELL_BYTES) {
         post_put_short(transport->post, work->peer, work->tag, work->bytes, work->count);
         work->over = true;

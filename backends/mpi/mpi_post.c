@@ -80,6 +80,17 @@ void post_put_mail(struct post *post, int peer, uint32_t tag, const struct mail 
     ring_put(&post->corners[peer].writer, &label, mail);
 }
 
+void post_put_lent(struct post *post, int peer, uint32_t tag, const struct lent *lent, const void *header,
+                   size_t header_bytes)
+{
+    const struct ring_label label = {.tag = tag, .kind = MESSAGE_LENT, .byte_count = sizeof *lent + header_bytes};
+    unsigned char bytes[RING_CELL_BYTES];
+
+    memcpy(bytes, lent, sizeof *lent);
+    memcpy(bytes + sizeof *lent, header, header_bytes);
+    ring_put(&post->corners[peer].writer, &label, bytes);
+}
+
 void post_put_passed(struct post *post, int peer, uint32_t tag, size_t count)
 {
     const struct ring_label label = {.tag = tag, .kind = MESSAGE_PASSED, .byte_count = sizeof(uint64_t)};
@@ -101,6 +112,11 @@ static enum status read_label(const struct post *post, const struct ring_label *
         count = message->mail.bytes;
     } else if (label->kind == MESSAGE_PASSED && carried == sizeof count) {
         memcpy(&count, message->bytes, sizeof count);
+    } else if (label->kind == MESSAGE_LENT && carried > sizeof message->lent) {
+        memcpy(&message->lent, message->bytes, sizeof message->lent);
+        message->mail = (struct mail){.slot = message->lent.slot, .number = message->lent.number};
+        message->header_bytes = carried - sizeof message->lent;
+        count = message->header_bytes + (uint64_t)message->lent.run * message->lent.rows;
     } else if (label->kind != MESSAGE_SHORT) {
         right = false;
     }

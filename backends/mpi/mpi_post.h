@@ -2,7 +2,8 @@
  * (mpi_mailbox.h).
  *
  * Every message of such a pair is announced there, in the order sent: a short one lies in its cell whole; of a middling
- * one the cell says where it lies in its sender's mailbox; of what MPI carries it says so.  Messages that nobody has
+ * one the cell says where it lies in its sender's mailbox; of a lent one (mpi_lending.h) it carries the header and says
+ * where the payload lies; of what MPI carries it says so.  Messages that nobody has
  * asked for yet are taken out of the ring and kept, so that one of another tag in front holds nobody up. */
 #ifndef BACKENDS_MPI_POST_H
 #define BACKENDS_MPI_POST_H
@@ -26,10 +27,13 @@ bool post_hears(const struct post *post, int peer);
 
 /* *ret: is there room for one more message to peer?  STATUS_CORRUPT: peer has damaged the ring. */
 enum status post_has_room(struct post *post, int peer, bool *ret, struct error *err);
-/* Announce a message, for which there is room.  short: count bytes, at most RING_CELL_BYTES (copied).  passed: its
+/* Announce a message, for which there is room.  short: count bytes, at most RING_CELL_BYTES (copied).  lent: header_bytes, at
+ * most LENDING_HEADER_BYTES (copied).  passed: its
  * count bytes are MPI's already. */
 void post_put_short(struct post *post, int peer, uint32_t tag, const void *bytes, size_t count);
 void post_put_mail(struct post *post, int peer, uint32_t tag, const struct mail *mail);
+void post_put_lent(struct post *post, int peer, uint32_t tag, const struct lent *lent, const void *header,
+                   size_t header_bytes);
 void post_put_passed(struct post *post, int peer, uint32_t tag, size_t count);
 
 /* Find the next message of (peer, tag): lent until it is removed, with what its cell said; *ret NULL: none has come.

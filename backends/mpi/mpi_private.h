@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include "backends/mpi/mpi_lending.h"
 #include "backends/mpi/mpi_mailbox.h"
 #include "backends/mpi/mpi_message.h"
 #include "backends/mpi/mpi_post.h"
@@ -28,6 +29,7 @@ struct work {
     const void *bytes;
     size_t count;
     bool waits; /* nothing of it is under way */
+    struct lent lent; /* bytes are the header of a payload that lies there; no rows: they are all */
 
     /* Of a receive out of a mailbox, or of a short message: where to, else NULL; and how much of it has come. */
     unsigned char *to;
@@ -53,6 +55,7 @@ struct transport {
     uint32_t max_tag;
     uint64_t close_ns;       /* how long a clean close waits for the last rank */
     struct mailbox *mailbox; /* NULL: none on this host */
+    struct lending *lending; /* NULL: nobody lends */
     struct post *post;
     struct work done; /* of whatever was over at once: never pending, never freed */
     struct work *free_work;

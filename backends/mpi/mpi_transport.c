@@ -96,6 +96,36 @@ static enum status mpi_send(struct transport *transport, int peer, uint32_t tag,
     return STATUS_OK;
 }
 
+static bool mpi_reaches(const struct transport *transport, int peer, const struct runs *runs)
+{
+    struct lent lent;
+
+    return post_reaches(transport->post, peer) && lending_reaches(transport->lending, peer, runs, &lent);
+}
+
+static enum status mpi_send_lent(struct transport *transport, int peer, uint32_t tag, const void *header,
+                                 size_t header_bytes, const struct runs *runs, struct work **ret, struct error *err)
+{
+    struct work *work = work_take(transport, -1);
+    enum status st = STATUS_OK;
+
+    if (!work)
+        return error_set(err, STATUS_NOMEM, "message to rank %d", peer);
+    CHECK(header_bytes && header_bytes <= LENDING_HEADER_BYTES &&
+          lending_reaches(transport->lending, peer, runs, &work->lent));
+    work->peer = peer;
+    work->tag = tag;
+    work->bytes = header;
+    work->count = header_bytes;
+    st = outbox_send(transport, work, err);
+    if (st != STATUS_OK) {
+        work_give(transport, work);
+        return st;
+    }
+    *ret = work;
+    return STATUS_OK;
+}
+
 static unsigned char *mpi_room(struct transport *transport, int peer, size_t count, bool *ret_near)
 {
     struct mail mail;
@@ -208,7 +238,9 @@ static enum status probe_post(struct transport *transport, int peer, uint32_t ta
 
     if (st != STATUS_OK || !message)
         return st;
-    if (message->kind == MESSAGE_MAIL)
+    if (message->kind == MESSAGE_LENT)
+        st = lending_check(transport->lending, peer, &message->lent, err);
+    if (st == STATUS_OK && (message->kind == MESSAGE_MAIL || message->kind == MESSAGE_LENT))
         st = mailbox_match(transport->mailbox, peer, tag, &message->mail, err);
     else if (message->kind == MESSAGE_PASSED)
         st = match_passed(transport, message, &here, err);
@@ -235,7 +267,7 @@ static enum status mpi_probe(struct transport *transport, int peer, uint32_t tag
 
 static void mpi_give_back(struct transport *transport, struct message *message)
 {
-    if (message->kind == MESSAGE_MAIL) /* its room in the mailbox is free again */
+    if (message->kind == MESSAGE_MAIL || message->kind == MESSAGE_LENT) /* its room is free again, or its payload */
         mailbox_return(transport->mailbox, message->peer, &message->mail);
     message_give(&transport->messages, message);
 }
@@ -303,6 +335,29 @@ static enum status receive_long(struct transport *transport, struct message *mes
     return STATUS_OK;
 }
 
+static const unsigned char *mpi_look(const struct transport *transport, const struct message *message,
+                                     size_t *ret_header_bytes, struct runs *ret)
+{
+    if (message->kind != MESSAGE_LENT)
+        return NULL;
+    *ret = lending_runs(transport->lending, message->peer, &message->lent);
+    *ret_header_bytes = message->header_bytes;
+    return message->bytes + sizeof message->lent;
+}
+
+/* A lent message, as if it lay together. */
+static void receive_lent(struct transport *transport, struct message *message, unsigned char *bytes, struct work **ret)
+{
+    struct runs runs = {0};
+    size_t header_bytes = 0;
+    const unsigned char *header = mpi_look(transport, message, &header_bytes, &runs);
+
+    memcpy(bytes, header, header_bytes);
+    runs_copy(bytes + header_bytes, runs.run, runs.bytes, runs.stride, runs.run, runs.rows);
+    mpi_give_back(transport, message);
+    *ret = &transport->done;
+}
+
 static enum status mpi_receive(struct transport *transport, struct message *message, void *bytes, size_t count,
                                struct work **ret, struct error *err)
 {
@@ -313,6 +368,8 @@ static enum status mpi_receive(struct transport *transport, struct message *mess
         st = error_set(err, STATUS_OVERFLOW, "message of %zu bytes", count);
     else if (message->kind == MESSAGE_SHORT)
         st = receive_brief(transport, message, bytes, ret, err);
+    else if (message->kind == MESSAGE_LENT)
+        receive_lent(transport, message, bytes, ret);
     else
         st = receive_long(transport, message, bytes, length, ret, err);
     if (st != STATUS_OK)
@@ -364,6 +421,8 @@ static enum status mpi_test(struct transport *transport, struct work *work, bool
         return st;
     if (!work->over && work->brief)
         st = take_brief(transport, work->brief, work->to, &work->over, err);
+    else if (!work->over && work->lent.rows)
+        work->over = transport->mailbox && mailbox_is_returned(transport->mailbox, &work->mail);
     else if (!work->over && work->to)
         work->over = read_on(transport, work);
     else if (!work->over)
@@ -386,6 +445,9 @@ const struct transport_ops mpi_transport_ops = {
     .max_message = mpi_max_message,
     .send = mpi_send,
     .room = mpi_room,
+    .reaches = mpi_reaches,
+    .send_lent = mpi_send_lent,
+    .look = mpi_look,
     .probe = mpi_probe,
     .receive = mpi_receive,
     .lend = mpi_lend,

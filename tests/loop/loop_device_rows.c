@@ -75,7 +75,7 @@ static void mirror_filled(struct shuttle *shuttle, int what, struct mirror *ret)
 {
     const struct shape shape = {2, {ROWS, COLS}};
 
-    EXPECT(mirror_init(shuttle, DTYPE_F32, &shape, ret, NULL) == STATUS_OK);
+    EXPECT(mirror_init(shuttle, NULL, DTYPE_F32, &shape, ret, NULL) == STATUS_OK);
     fill((float *)(void *)ret->here->data, what);
 }
 

@@ -1,0 +1,298 @@
+/* Memory that peers can read where it lies: blocks, what is left of them, and what a peer maps.
+ *
+ * Where a page has no access is asked of the system: it writes from there into a pipe, or says that it cannot. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/memory_shared.h"
+#include "base/tensor.h"
+#include "tests/suite.h"
+
+enum { ROOM = 1 << 20, BLOCK = 50000 };
+
+static struct memory *memory;
+
+static void start(void)
+{
+    memory = memory_shared_create(ROOM);
+    ck_assert_ptr_nonnull(memory);
+}
+
+static void end(void)
+{
+    memory_shared_destroy(memory);
+}
+
+static unsigned char *take(size_t bytes)
+{
+    void *block = NULL;
+    struct error err = {0};
+
+    ck_assert_msg(memory->ops->allocate(memory, bytes, &block, &err) == STATUS_OK, "%s", err.text);
+    ck_assert_uint_eq((uintptr_t)block % MEMORY_ALIGN, 0);
+    memset(block, 0x5a, bytes);
+    return block;
+}
+
+static void give(void *block)
+{
+    memory->ops->release(memory, block);
+}
+
+static bool is_readable(const void *byte)
+{
+    int ends[2];
+    bool readable;
+
+    ck_assert_int_eq(pipe(ends), 0);
+    readable = write(ends[1], byte, 1) == 1;
+    ck_assert(readable || errno == EFAULT);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    return readable;
+}
+
+static uint64_t place_of(const void *bytes, size_t count)
+{
+    uint64_t at = UINT64_MAX;
+
+    return memory_shared_find(memory, bytes, count, &at) ? at : UINT64_MAX;
+}
+
+static uint64_t held_bytes(void)
+{
+    struct stat about;
+
+    ck_assert_int_eq(fstat(memory_shared_file(memory).fd, &about), 0);
+    return (uint64_t)about.st_blocks * 512;
+}
+
+START_TEST(a_peer_reads_a_block_where_it_lies)
+{
+    struct shared_file file = memory_shared_file(memory);
+    unsigned char *block = take(BLOCK);
+    const unsigned char *at = memory_shared_map(file.fd, &file);
+
+    ck_assert_ptr_nonnull(at);
+    ck_assert_int_eq(memory->kind, MEMORY_SHARED);
+    ck_assert_uint_lt(place_of(block, BLOCK), file.bytes - BLOCK);
+    ck_assert_mem_eq(at + place_of(block, BLOCK), block, BLOCK);
+    block[BLOCK - 1] = 0xc3;
+    ck_assert_uint_eq(at[place_of(block, BLOCK) + BLOCK - 1], 0xc3);
+    give(block);
+    memory_shared_unmap(at, &file);
+}
+END_TEST
+
+START_TEST(only_what_lies_in_one_block_is_found)
+{
+    unsigned char *one = take(BLOCK);
+    unsigned char *other = take(BLOCK);
+    static unsigned char elsewhere[BLOCK];
+
+    ck_assert_uint_eq(place_of(one + 100, 300), place_of(one, BLOCK) + 100);
+    ck_assert_uint_ne(place_of(one, BLOCK), place_of(other, BLOCK));
+    ck_assert_uint_eq(place_of(one, BLOCK + MEMORY_ALIGN), UINT64_MAX);
+    ck_assert_uint_eq(place_of(one, SIZE_MAX), UINT64_MAX);
+    ck_assert_uint_eq(place_of(elsewhere, 1), UINT64_MAX);
+    give(one);
+    ck_assert_uint_eq(place_of(one, BLOCK), UINT64_MAX);
+    ck_assert_uint_ne(place_of(other, BLOCK), UINT64_MAX);
+    give(other);
+    ck_assert(!memory_shared_find(memory_host(), elsewhere, 1, &(uint64_t){0}));
+    ck_assert(!memory_shared_find(NULL, elsewhere, 1, &(uint64_t){0}));
+}
+END_TEST
+
+START_TEST(a_released_block_is_gone_and_the_page_behind_one_is_not_there)
+{
+    unsigned char *block = take(BLOCK);
+    uint64_t held = held_bytes();
+
+    ck_assert(is_readable(block));
+    ck_assert(is_readable(block + BLOCK - 1));
+    ck_assert(!is_readable(block + (BLOCK + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN));
+    give(block);
+    ck_assert(!is_readable(block));
+    ck_assert_uint_ge(held, BLOCK);
+    ck_assert_uint_lt(held_bytes(), BLOCK);
+}
+END_TEST
+
+START_TEST(gaps_are_filled_and_what_has_no_room_lies_elsewhere)
+{
+    enum { MANY = 40 };
+    unsigned char *blocks[MANY];
+    uint64_t second;
+    int inside = 0;
+
+    for (int i = 0; i < MANY; i++) {
+        blocks[i] = take(BLOCK);
+        inside += place_of(blocks[i], BLOCK) != UINT64_MAX;
+    }
+    ck_assert_int_gt(inside, ROOM / BLOCK / 2);
+    ck_assert_int_le(inside, ROOM / BLOCK);
+    ck_assert_uint_eq(place_of(blocks[MANY - 1], BLOCK), UINT64_MAX);
+    second = place_of(blocks[1], BLOCK);
+    give(blocks[1]);
+    blocks[1] = take(BLOCK);
+    ck_assert_uint_eq(place_of(blocks[1], BLOCK), second);
+    for (int i = 0; i < MANY; i++) {
+        ck_assert_uint_eq(blocks[i][BLOCK - 1], 0x5a);
+        give(blocks[i]);
+    }
+    blocks[0] = take(ROOM - 2 * BLOCK);
+    ck_assert_uint_ne(place_of(blocks[0], ROOM - 2 * BLOCK), UINT64_MAX);
+    give(blocks[0]);
+}
+END_TEST
+
+START_TEST(small_and_huge_blocks_are_the_process_own)
+{
+    unsigned char *small = take(SHARED_LEAST_BYTES - 1);
+    unsigned char *large = take(2 * ROOM);
+    void *none = NULL;
+
+    ck_assert_uint_eq(place_of(small, 1), UINT64_MAX);
+    ck_assert_uint_eq(place_of(large, 1), UINT64_MAX);
+    give(small);
+    give(large);
+    give(NULL);
+    ck_assert_int_eq(memory->ops->allocate(memory, SIZE_MAX, &none, NULL), STATUS_NOMEM);
+}
+END_TEST
+
+/* What is sent from it may still be read. */
+START_TEST(a_block_that_is_held_outlives_its_memory)
+{
+    unsigned char *block = take(BLOCK);
+
+    memory_shared_destroy(memory);
+    ck_assert(is_readable(block));
+    ck_assert_uint_eq(block[BLOCK - 1], 0x5a);
+    memory->ops->release(memory, block);
+}
+END_TEST
+
+START_TEST(tensors_lie_there)
+{
+    struct shape shape = {2, {100, 200}};
+    struct tensor *tensor = NULL;
+
+    ck_assert_int_eq(tensor_create_in(memory, DTYPE_F32, &shape, &tensor, NULL), STATUS_OK);
+    ck_assert_uint_ne(place_of(tensor->data, tensor->bytes), UINT64_MAX);
+    ck_assert_uint_eq((uintptr_t)tensor->data % TENSOR_ALIGN, 0);
+    ck_assert(memory_host_view(tensor->memory));
+    tensor_release(tensor);
+    ck_assert_uint_lt(held_bytes(), 3 * 4096);
+}
+END_TEST
+
+START_TEST(a_child_does_not_have_it)
+{
+    unsigned char *block = take(BLOCK);
+    pid_t child = fork();
+    int status = 0;
+
+    if (child == 0)
+        _exit(is_readable(block));
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    give(block);
+}
+END_TEST
+
+/* A file of this length with these seals. */
+static int file_of(size_t bytes, int seals, uint64_t nonce)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+    ck_assert_int_eq(pwrite(fd, &nonce, sizeof nonce, 0), (ssize_t)sizeof nonce);
+    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, seals), 0);
+    return fd;
+}
+
+START_TEST(files_that_are_not_what_they_are_said_to_be_are_not_mapped)
+{
+    static const struct {
+        size_t bytes;
+        int seals;
+        uint64_t nonce;
+        bool mapped;
+    } files[] = {
+        {8192, F_SEAL_SHRINK, 77, true}, {8192, 0, 77, false},    {8192, F_SEAL_GROW, 77, false},
+        {4096, F_SEAL_SHRINK, 77, false}, {12288, F_SEAL_SHRINK, 77, false}, {8192, F_SEAL_SHRINK, 78, false},
+    };
+    const struct shared_file said = {.fd = -1, .bytes = 8192, .nonce = 77};
+    int ends[2];
+
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        int fd = file_of(files[i].bytes, files[i].seals, files[i].nonce);
+        const unsigned char *at = memory_shared_map(fd, &said);
+
+        ck_assert_msg((at != NULL) == files[i].mapped, "file %zu", i);
+        memory_shared_unmap(at, &said);
+        (void)close(fd);
+    }
+    ck_assert_int_eq(pipe(ends), 0);
+    ck_assert_ptr_null(memory_shared_map(ends[0], &said));
+}
+END_TEST
+
+/* Its owner cannot take from a reader what it has mapped. */
+START_TEST(its_file_cannot_change_its_length)
+{
+    struct shared_file file = memory_shared_file(memory);
+
+    ck_assert_int_eq(ftruncate(file.fd, 4096), -1);
+    ck_assert_int_eq(errno, EPERM);
+    ck_assert_int_eq(ftruncate(file.fd, (off_t)file.bytes + 4096), -1);
+    ck_assert_int_eq(fcntl(file.fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+}
+END_TEST
+
+START_TEST(limits_leave_a_process_without_it)
+{
+    struct rlimit limit = {.rlim_cur = ROOM, .rlim_max = ROOM};
+
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert_ptr_null(memory_shared_create(2 * ROOM));
+    ck_assert_ptr_null(memory_shared_create(SIZE_MAX));
+    memory_shared_destroy(NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("shared memory");
+    TCase *tests = tcase_create("shared memory");
+
+    tcase_add_checked_fixture(tests, start, end);
+    tcase_add_test(tests, a_peer_reads_a_block_where_it_lies);
+    tcase_add_test(tests, only_what_lies_in_one_block_is_found);
+    tcase_add_test(tests, a_released_block_is_gone_and_the_page_behind_one_is_not_there);
+    tcase_add_test(tests, gaps_are_filled_and_what_has_no_room_lies_elsewhere);
+    tcase_add_test(tests, small_and_huge_blocks_are_the_process_own);
+    tcase_add_test(tests, tensors_lie_there);
+    tcase_add_test(tests, a_child_does_not_have_it);
+    tcase_add_test(tests, its_file_cannot_change_its_length);
+    suite_add_tcase(suite, tests);
+    tests = tcase_create("beside");
+    tcase_add_test(tests, files_that_are_not_what_they_are_said_to_be_are_not_mapped);
+    tcase_add_test(tests, limits_leave_a_process_without_it);
+    suite_add_tcase(suite, tests);
+    tests = tcase_create("outlived");
+    tcase_add_checked_fixture(tests, start, NULL);
+    tcase_add_test(tests, a_block_that_is_held_outlives_its_memory);
+    suite_add_tcase(suite, tests);
+    return suite_run(suite);
+}
