@@ -255,7 +255,7 @@ bool memory_shared_find(const struct memory *memory, const void *bytes, size_t c
 {
     struct shared *shared = shared_of(memory);
 
-    if (!memory || memory->ops->name != shared_name || !find(shared, bytes, count))
+    if (!memory || memory->kind != MEMORY_SHARED || !find(shared, bytes, count))
         return false;
     *ret = (uint64_t)((const unsigned char *)bytes - shared->at);
     return true;

@@ -29,7 +29,8 @@ struct shared_file {
 };
 struct shared_file memory_shared_file(const struct memory *memory);
 
-/* Do these bytes lie in one block of it?  *ret: where in the file.  memory may be of any kind, or NULL: no. */
+/* Do these bytes lie in one block of it?  *ret: where in the file.  NULL, and memory of
+ * another kind: no. */
 bool memory_shared_find(const struct memory *memory, const void *bytes, size_t count, uint64_t *ret);
 
 /* Map a peer's, for reading: fd is its file, opened here (borrowed), file what the peer said of it.  NULL: it is not

@@ -17,6 +17,7 @@ struct world {
     int size;
     int members[64]; /* the ranks in reverse */
     struct group_spec group;
+    struct memory *shared; /* set before world_open: what this rank shares with its host; NULL: nothing */
 };
 
 /* MPI, and this rank's place.  Collective.  Statuses of the plugin. */

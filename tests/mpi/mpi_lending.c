@@ -1,0 +1,612 @@
+/* Payloads that lie in memory which their sender shares: by the transport alone, and in gathers and exchanges.
+ *
+ * All communication of a test comes before its first assertion, and a barrier after it, so that a failing rank stays in
+ * step.  Alone, a rank finds that there is nobody to lend to. */
+#include <check.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/mpi/mpi_lending.h"
+#include "base/clock.h"
+#include "base/memory_shared.h"
+#include "comm/group.h"
+#include "tests/mpi/world.h"
+#include "tests/suite.h"
+
+enum { ROOM = 64 << 20, TAG = 5, OTHER_TAG = 6, HEADER = 192, BYTES = 100000, MANY = 300, CASES = 120, TURNS = 100000 };
+
+static struct world world;
+static const struct transport_ops *uncounted; /* the transport's own */
+static struct transport_ops counting;
+static int lent; /* messages, by the session */
+static unsigned char *block;
+static unsigned char header[HEADER];
+static int right;
+static int left;
+
+static enum status count_lent(struct transport *transport, int peer, uint32_t tag, const void *head, size_t head_bytes,
+                              const struct runs *runs, struct work **ret, struct error *err)
+{
+    lent++;
+    return uncounted->send_lent(transport, peer, tag, head, head_bytes, runs, ret, err);
+}
+
+static unsigned char byte_of(int rank, size_t at)
+{
+    return (unsigned char)((size_t)rank * 37 + at * 11 + (at >> 8) * 7 + 1);
+}
+
+static void barrier(void)
+{
+    (void)MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void *take(struct memory *memory, size_t bytes)
+{
+    void *ret = NULL;
+
+    return memory->ops->allocate(memory, bytes, &ret, NULL) == STATUS_OK ? ret : NULL;
+}
+
+/* ---- the transport ---- */
+
+static struct runs strided(void)
+{
+    return (struct runs){.bytes = block + 100, .run = 1000, .stride = 3000, .rows = 20};
+}
+
+static struct work *lend(uint32_t tag, const struct runs *runs)
+{
+    struct work *work = NULL;
+
+    (void)uncounted->send_lent(world.transport, right, tag, header, HEADER, runs, &work, NULL);
+    return work;
+}
+
+/* Turns of a transport that is asked for anything. */
+static bool has_ended(struct work **work)
+{
+    bool ended = false;
+
+    if (*work && uncounted->test(world.transport, *work, &ended, NULL) == STATUS_OK && ended)
+        *work = NULL;
+    return !*work;
+}
+
+static bool ends(struct work **work)
+{
+    for (int i = 0; i < TURNS && !has_ended(work); i++)
+        clock_sleep_ns(i > 1000 ? NS_PER_US : 0);
+    return !*work;
+}
+
+static struct message *next(uint32_t tag, size_t *ret_bytes)
+{
+    struct message *message = NULL;
+
+    for (int i = 0; i < TURNS && !message; i++) {
+        if (uncounted->probe(world.transport, left, tag, &message, ret_bytes, NULL) != STATUS_OK)
+            return NULL;
+        clock_sleep_ns(i > 1000 ? NS_PER_US : 0);
+    }
+    return message;
+}
+
+/* Is this the left neighbour's header and are these its runs? */
+static bool is_strided(const unsigned char *head, const struct runs *runs)
+{
+    bool right_bytes = runs->run == 1000 && runs->rows == 20;
+
+    for (size_t i = 0; right_bytes && i < HEADER; i++)
+        right_bytes = head[i] == (unsigned char)(left + (int)i);
+    for (size_t row = 0; right_bytes && row < runs->rows; row++) {
+        for (size_t i = 0; right_bytes && i < runs->run; i++)
+            right_bytes = runs->bytes[row * runs->stride + i] == byte_of(left, 100 + row * 3000 + i);
+    }
+    return right_bytes;
+}
+
+START_TEST(a_lent_message_is_read_where_it_lies_and_then_its_sender_is_done)
+{
+    const struct runs runs = strided();
+    struct runs seen = {0};
+    struct work *work = NULL;
+    struct message *message = NULL;
+    const unsigned char *head = NULL;
+    size_t bytes = 0;
+    size_t head_bytes = 0;
+    bool as_sent = false;
+    bool early[2] = {true, true};
+    bool ended = false;
+
+    barrier();
+    work = lend(TAG, &runs);
+    barrier();
+    early[0] = has_ended(&work);
+    message = next(TAG, &bytes);
+    head = message ? uncounted->look(world.transport, message, &head_bytes, &seen) : NULL;
+    as_sent = head && is_strided(head, &seen);
+    barrier();
+    early[1] = has_ended(&work);
+    barrier();
+    if (message)
+        uncounted->give_back(world.transport, message);
+    ended = ends(&work);
+    barrier();
+    ck_assert(!early[0]);
+    ck_assert(!early[1]);
+    ck_assert_uint_eq(bytes, HEADER + 20 * 1000);
+    ck_assert_uint_eq(head_bytes, HEADER);
+    ck_assert(as_sent);
+    ck_assert(ended);
+}
+END_TEST
+
+/* Whoever does not look for runs gets what he gets of every message. */
+START_TEST(a_lent_message_is_received_like_any_other)
+{
+    enum { ALL = HEADER + 20 * 1000 };
+    const struct runs runs = strided();
+    static unsigned char in[ALL + 1];
+    struct work *work = NULL;
+    struct work *receipt = NULL;
+    struct message *message = NULL;
+    size_t bytes = 0;
+    bool came = false;
+    bool ended = false;
+
+    barrier();
+    in[ALL] = 0x5a;
+    work = lend(TAG, &runs);
+    message = next(TAG, &bytes);
+    came = message && bytes == ALL &&
+           uncounted->receive(world.transport, message, in, bytes, &receipt, NULL) == STATUS_OK && ends(&receipt);
+    ended = ends(&work);
+    barrier();
+    ck_assert(came);
+    ck_assert(ended);
+    ck_assert_uint_eq(in[ALL], 0x5a);
+    for (size_t i = 0; i < HEADER; i++)
+        ck_assert_uint_eq(in[i], (unsigned char)(left + (int)i));
+    for (size_t i = 0; i < 20000; i++)
+        ck_assert_uint_eq(in[HEADER + i], byte_of(left, 100 + i / 1000 * 3000 + i % 1000));
+}
+END_TEST
+
+/* The same bytes in two messages: each send ends by itself. */
+START_TEST(what_is_lent_twice_comes_back_twice)
+{
+    const struct runs runs = strided();
+    struct work *works[2] = {NULL, NULL};
+    struct message *messages[2] = {NULL, NULL};
+    size_t bytes = 0;
+    bool first = true;
+    bool second = false;
+    bool last = false;
+
+    barrier();
+    works[0] = lend(TAG, &runs);
+    works[1] = lend(OTHER_TAG, &runs);
+    messages[1] = next(OTHER_TAG, &bytes);
+    messages[0] = next(TAG, &bytes);
+    barrier();
+    if (messages[1])
+        uncounted->give_back(world.transport, messages[1]);
+    second = ends(&works[1]);
+    first = has_ended(&works[0]);
+    barrier();
+    if (messages[0])
+        uncounted->give_back(world.transport, messages[0]);
+    last = ends(&works[0]);
+    barrier();
+    ck_assert(messages[0] && messages[1]);
+    ck_assert(second);
+    ck_assert(!first);
+    ck_assert(last);
+}
+END_TEST
+
+/* More than there is room to tell of at a time: they wait their turn, and keep their order. */
+START_TEST(many_are_lent_in_order)
+{
+    static struct work *works[MANY];
+    bool in_order = true;
+    bool all = true;
+
+    barrier();
+    for (size_t i = 0; i < MANY; i++)
+        works[i] = lend(TAG, &(struct runs){.bytes = block + i, .run = 64 + i, .stride = 64 + i, .rows = 1});
+    for (size_t i = 0; i < MANY; i++) {
+        struct runs seen = {0};
+        size_t bytes = 0;
+        size_t head_bytes = 0;
+        struct message *message = next(TAG, &bytes);
+
+        in_order = in_order && message && uncounted->look(world.transport, message, &head_bytes, &seen) &&
+                   seen.run == 64 + i && seen.rows == 1 && seen.bytes[0] == byte_of(left, i);
+        if (message)
+            uncounted->give_back(world.transport, message);
+    }
+    for (int i = 0; i < MANY; i++)
+        all = ends(&works[i]) && all;
+    barrier();
+    ck_assert(in_order);
+    ck_assert(all);
+}
+END_TEST
+
+START_TEST(only_shared_memory_is_within_reach)
+{
+    static unsigned char own[BYTES];
+    const struct {
+        struct runs runs;
+        bool reached;
+    } some[] = {
+        {strided(), true},
+        {{block, BYTES, BYTES, 1}, true},
+        {{block, BYTES / 2, BYTES / 2, 2}, true},
+        {{own, BYTES, BYTES, 1}, false},
+        {{block, BYTES / 2, BYTES, 3}, false},
+        {{block, 1, SIZE_MAX, 3}, false},
+        {{block, BYTES, BYTES, 0}, false},
+    };
+
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        ck_assert_msg(uncounted->reaches(world.transport, right, &some[i].runs) == some[i].reached, "runs %zu", i);
+}
+END_TEST
+
+/* ---- what a peer says ---- */
+
+START_TEST(words_that_lie_are_refused)
+{
+    struct lending *lending = lending_open(MPI_COMM_WORLD, world.shared);
+    const struct runs runs = strided();
+    struct lent good = {0};
+    struct lent lies[12];
+    enum { LIES = sizeof lies / sizeof *lies };
+    enum status st[LIES];
+    struct error err[LIES] = {0};
+    unsigned char room[LENDING_BYTES + LENDING_HEADER_BYTES + 1];
+    unsigned char head[LENDING_HEADER_BYTES];
+    struct lent taken;
+    uint64_t size = memory_shared_file(world.shared).bytes;
+    bool reached = lending_reaches(lending, left, &runs, &good);
+    enum status truth;
+    enum status cut;
+    enum status over;
+
+    good.header_bytes = HEADER;
+    for (int i = 0; i < LIES; i++)
+        lies[i] = good;
+    lies[0].offset = size;
+    lies[1].offset = size + 1;
+    lies[2].offset = UINT64_MAX;
+    lies[3].offset = size - 19 * 3000 - 1000 + 1;
+    lies[4].run = size + 1;
+    lies[5].run = UINT64_MAX;
+    lies[6].run = 0;
+    lies[7].rows = 0;
+    lies[8].rows = UINT64_MAX;
+    lies[9].stride = UINT64_MAX / 19 + 1;
+    lies[10].header_bytes = HEADER + 1;
+    lies[11].header_bytes = 0;
+    memset(room, 0, sizeof room);
+    for (int i = 0; i < LIES; i++) {
+        memcpy(room, &lies[i], sizeof lies[i]);
+        st[i] = lending_take(lending, left, room, LENDING_BYTES + HEADER, &taken, head, &err[i]);
+    }
+    memcpy(room, &good, sizeof good);
+    truth = lending_take(lending, left, room, LENDING_BYTES + HEADER, &taken, head, NULL);
+    cut = lending_take(lending, left, room, LENDING_BYTES - 1, &taken, head, NULL);
+    over = lending_take(lending, left, room, sizeof room, &taken, head, NULL);
+    lending_close(lending);
+    barrier();
+    ck_assert(reached);
+    ck_assert_int_eq(truth, STATUS_OK);
+    ck_assert_int_eq(cut, STATUS_CORRUPT);
+    ck_assert_int_eq(over, STATUS_CORRUPT);
+    for (int i = 0; i < LIES; i++) {
+        ck_assert_msg(st[i] == STATUS_CORRUPT, "lie %d", i);
+        ck_assert_ptr_nonnull(strstr(err[i].text, "bytes that it shares"));
+    }
+}
+END_TEST
+
+/* Rank 0 has none: its peers read nothing of it, and still lend to each other. */
+START_TEST(a_rank_without_shared_memory_lends_nothing)
+{
+    struct lending *lending = lending_open(MPI_COMM_WORLD, world.rank ? world.shared : NULL);
+    const struct runs runs = strided();
+    struct lent found;
+    struct error err = {0};
+    unsigned char room[LENDING_BYTES + HEADER] = {0};
+    unsigned char head[LENDING_HEADER_BYTES];
+    bool reached = lending_reaches(lending, right, &runs, &found);
+    enum status st = STATUS_OK;
+
+    if (left == 0)
+        st = lending_take(lending, left, room, sizeof room, &found, head, &err);
+    lending_close(lending);
+    barrier();
+    ck_assert_int_eq(reached, world.rank != 0);
+    if (left == 0) {
+        ck_assert_int_eq(st, STATUS_CORRUPT);
+        ck_assert_ptr_nonnull(strstr(err.text, "that this rank cannot read"));
+    }
+}
+END_TEST
+
+/* ---- operations ---- */
+
+struct draw {
+    enum operation operation;
+    enum checks checks;
+    bool in_place;
+    uint32_t shared; /* a bit for each member whose tensors are */
+    size_t outer;
+    size_t inner;
+    uint64_t counts[8][8]; /* member i for member k; of a gather [i][0] */
+    uint64_t sent[8];
+    uint64_t received[8];
+};
+
+static uint64_t seed = 11;
+
+static uint64_t draw(uint64_t below)
+{
+    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (seed >> 33) % below;
+}
+
+/* The same on every rank.  Parts are empty, small, or up to some hundreds of KiB. */
+static struct draw draw_case(int number)
+{
+    static const size_t inner[] = {8, 12, 64, 1024, 6000};
+    static const size_t outer[] = {1, 2, 7, 60};
+    struct draw ret = {.operation = OPERATION_ALL_GATHER_EVEN + (enum operation)draw(3),
+                       .checks = (enum checks)draw(3),
+                       .shared = number % 3 ? UINT32_MAX : (uint32_t)draw(16),
+                       .outer = outer[draw(4)],
+                       .inner = inner[draw(5)]};
+    uint64_t most = (draw(2) ? 300000 : 40000) / (ret.outer * ret.inner) + 1;
+    uint64_t even = draw(most + 1);
+
+    ret.in_place = ret.operation != OPERATION_VARIABLE_ALL_TO_ALL && draw(4) == 0;
+    for (int i = 0; i < world.size; i++) {
+        for (int k = 0; k < world.size; k++)
+            ret.counts[i][k] = ret.operation == OPERATION_ALL_GATHER_EVEN ? even : draw(5) ? draw(most + 1) : 0;
+    }
+    return ret;
+}
+
+/* Byte at of row, of what member from gives to member to. */
+static unsigned char given(int number, int from, int to, size_t row, size_t at)
+{
+    return (unsigned char)((size_t)number * 3 + (size_t)from * 37 + (size_t)to * 101 + row * 7 + at * 11 + (at >> 8));
+}
+
+static struct tensor *tensor_of(const struct draw *c, uint64_t extent, bool shared)
+{
+    struct shape shape = {3, {c->outer, extent, c->inner}};
+    struct tensor *tensor = NULL;
+
+    if (tensor_create_in(shared ? world.shared : NULL, DTYPE_U8, &shape, &tensor, NULL) == STATUS_OK)
+        memset(tensor->data, 0xa5, tensor->capacity_bytes);
+    return tensor;
+}
+
+/* Write (or compare) member from's part for to, count extents from start on in a tensor of extent. */
+static bool part(const struct draw *c, int number, struct tensor *tensor, uint64_t extent, uint64_t start, int from,
+                 int to, bool compare)
+{
+    uint64_t count = c->counts[from][to < 0 ? 0 : to];
+    bool equal = true;
+
+    for (size_t row = 0; row < c->outer; row++) {
+        unsigned char *at = tensor->data + (row * extent + start) * c->inner;
+
+        for (size_t i = 0; i < count * c->inner; i++) {
+            if (compare)
+                equal = equal && at[i] == given(number, from, to, row, i);
+            else
+                at[i] = given(number, from, to, row, i);
+        }
+    }
+    return equal;
+}
+
+/* Post one case, wait, compare. */
+static enum status run_case(int number, const struct draw *c, bool *ret_equal, struct error *err)
+{
+    struct group *group = session_group(world.session, 1);
+    bool gather = c->operation != OPERATION_VARIABLE_ALL_TO_ALL;
+    int me = world.size - 1 - world.rank; /* members are the ranks in reverse */
+    bool shared = c->shared >> me & 1;
+    struct completion *completion = NULL;
+    uint64_t receive[8];
+    uint64_t sends = 0;
+    uint64_t receives = 0;
+    uint64_t start = 0;
+    struct tensor *send = NULL;
+    struct tensor *recv = NULL;
+    enum status st = STATUS_OK;
+
+    for (int i = 0; i < world.size; i++) {
+        receive[i] = c->counts[i][gather ? 0 : me];
+        receives += receive[i];
+        sends += gather ? 0 : c->counts[me][i];
+        start += i < me ? receive[i] : 0;
+    }
+    sends = gather ? c->counts[me][0] : sends;
+    recv = tensor_of(c, receives, shared);
+    send = c->in_place ? tensor_retain(recv) : tensor_of(c, sends, shared);
+    if (gather) {
+        (void)part(c, number, send, c->in_place ? receives : sends, c->in_place ? start : 0, me, -1, false);
+    } else {
+        uint64_t at = 0;
+
+        for (int i = 0; i < world.size; at += c->counts[me][i++])
+            (void)part(c, number, send, sends, at, me, i, false);
+    }
+    session_set_checks(world.session, c->checks);
+    if (c->operation == OPERATION_ALL_GATHER_EVEN)
+        st = group_all_gather_even(group, send, recv, 1, &completion, err);
+    else if (gather)
+        st = group_all_gather_uneven(group, send, recv, 1, receive, &completion, err);
+    else
+        st = group_variable_all_to_all(group, send, recv, 1, c->counts[me], receive, &completion, err);
+    if (st == STATUS_OK)
+        st = completion_wait(completion, DEADLINE_NONE, err);
+    completion_abandon(completion);
+    start = 0;
+    for (int i = 0; i < world.size; start += receive[i++])
+        *ret_equal = *ret_equal && part(c, number, recv, receives, start, i, gather ? -1 : me, true);
+    tensor_release(send);
+    tensor_release(recv);
+    return st;
+}
+
+START_TEST(gathers_and_exchanges_bring_what_was_sent)
+{
+    struct error err = {0};
+    enum status st = STATUS_OK;
+    int wrong = -1;
+    int before = lent;
+
+    for (int i = 0; i < CASES && st == STATUS_OK; i++) {
+        struct draw c = draw_case(i);
+        bool equal = true;
+
+        st = run_case(i, &c, &equal, &err);
+        if (!equal && wrong < 0)
+            wrong = i;
+    }
+    ck_assert_msg(st == STATUS_OK, "%s", err.text);
+    ck_assert_int_eq(wrong, -1);
+    ck_assert_int_eq(lent > before, world.size > 1);
+}
+END_TEST
+
+/* Parts of 64 KiB with runs of 1 KiB: one message to each other member, whatever is checked; of the process's own
+ * memory none. */
+START_TEST(whole_parts_are_lent_once_to_each_member)
+{
+    static const enum operation operations[] = {OPERATION_ALL_GATHER_EVEN, OPERATION_ALL_GATHER_UNEVEN,
+                                                OPERATION_VARIABLE_ALL_TO_ALL};
+    struct error err = {0};
+    enum status st = STATUS_OK;
+    int counts[3][2];
+    bool equal = true;
+
+    for (int i = 0; i < 3; i++) {
+        for (int shared = 0; shared < 2 && st == STATUS_OK; shared++) {
+            struct draw c = {.operation = operations[i],
+                             .checks = (enum checks)i,
+                             .shared = shared ? UINT32_MAX : 0,
+                             .outer = 300,
+                             .inner = 1024};
+            int before = lent;
+
+            for (int k = 0; k < 64; k++)
+                c.counts[k / 8][k % 8] = 1;
+            st = run_case(i, &c, &equal, &err);
+            counts[i][shared] = lent - before;
+        }
+    }
+    ck_assert_msg(st == STATUS_OK, "%s", err.text);
+    ck_assert(equal);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(counts[i][0], 0);
+        ck_assert_int_eq(counts[i][1], world.size - 1);
+    }
+}
+END_TEST
+
+static enum status start(struct error *err)
+{
+    enum status st = STATUS_OK;
+
+    world.shared = memory_shared_create(ROOM);
+    if (!world.shared || !(block = take(world.shared, BYTES)))
+        return error_set(err, STATUS_ENVIRONMENT, "no shared memory");
+    st = world_open(&world, err);
+    if (st != STATUS_OK)
+        return st;
+    uncounted = world.ops;
+    counting = *world.ops;
+    counting.send_lent = count_lent;
+    world.ops = &counting;
+    right = (world.rank + 1) % world.size;
+    left = (world.rank + world.size - 1) % world.size;
+    for (size_t i = 0; i < BYTES; i++)
+        block[i] = byte_of(world.rank, i);
+    for (int i = 0; i < HEADER; i++)
+        header[i] = (unsigned char)(world.rank + i);
+    return STATUS_OK;
+}
+
+/* Before there is a session, whose thread uses the transport as well. */
+static int try_transport(void)
+{
+    Suite *suite = suite_create("mpi lending, the transport");
+    TCase *tests = tcase_create("transport");
+
+    tcase_set_timeout(tests, 100);
+    if (world.size > 1) {
+        tcase_add_test(tests, a_lent_message_is_read_where_it_lies_and_then_its_sender_is_done);
+        tcase_add_test(tests, a_lent_message_is_received_like_any_other);
+        tcase_add_test(tests, what_is_lent_twice_comes_back_twice);
+        tcase_add_test(tests, many_are_lent_in_order);
+        tcase_add_test(tests, only_shared_memory_is_within_reach);
+        tcase_add_test(tests, words_that_lie_are_refused);
+        tcase_add_test(tests, a_rank_without_shared_memory_lends_nothing);
+    }
+    suite_add_tcase(suite, tests);
+    return suite_run_here(suite);
+}
+
+static int try_operations(void)
+{
+    const struct session_options options = {
+        .timeout_ns = 30 * NS_PER_S, .startup_timeout_ns = 30 * NS_PER_S, .checks = CHECKS_FULL};
+    Suite *suite = suite_create("mpi lending, operations");
+    TCase *tests = tcase_create("operations");
+    struct error err = {0};
+    enum status st = session_create(world.ops, world.transport, &options, &world.session, &err);
+
+    if (st == STATUS_OK)
+        st = world_build(&world, NULL, 0, &err);
+    tcase_set_timeout(tests, 100);
+    tcase_add_test(tests, gathers_and_exchanges_bring_what_was_sent);
+    tcase_add_test(tests, whole_parts_are_lent_once_to_each_member);
+    suite_add_tcase(suite, tests);
+    return world_run(&world, suite, st, &err);
+}
+
+int main(int argc, char **argv)
+{
+    struct error err = {0};
+    int level = 0;
+    int failed = 1;
+
+    (void)MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    if (level < MPI_THREAD_MULTIPLE) {
+        (void)fprintf(stderr, "SKIP: this MPI has no MPI_THREAD_MULTIPLE\n");
+        (void)MPI_Finalize();
+        return 77;
+    }
+    if (start(&err) == STATUS_OK) {
+        failed = try_transport();
+        failed |= try_operations();
+    } else {
+        (void)fprintf(stderr, "%s\n", err.text);
+    }
+    if (block)
+        world.shared->ops->release(world.shared, block);
+    memory_shared_destroy(world.shared);
+    (void)MPI_Finalize();
+    return failed;
+}
