@@ -154,7 +154,7 @@ END_TEST
 /* What a cell says, written past the post. */
 struct lie {
     struct ring_label label;
-    uint64_t words[3];
+    uint64_t words[5];
     const char *says; /* NULL: it is none */
 };
 
@@ -163,7 +163,9 @@ static const struct lie lies[] = {
     {{.tag = MAX_TAG + 1, .kind = MESSAGE_SHORT, .byte_count = 8}, {0}, "tag 1001, kind 1, 8 bytes"},
     {{.tag = UINT32_MAX, .kind = MESSAGE_SHORT, .byte_count = 8}, {0}, "tag 4294967295, kind 1, 8 bytes"},
     {{.tag = 1, .kind = 0, .byte_count = 8}, {0}, "tag 1, kind 0, 8 bytes"},
-    {{.tag = 1, .kind = MESSAGE_PASSED + 1, .byte_count = 8}, {0}, "tag 1, kind 4, 8 bytes"},
+    {{.tag = 1, .kind = MESSAGE_LENT + 1, .byte_count = 8}, {0}, "tag 1, kind 5, 8 bytes"},
+    {{.tag = 1, .kind = MESSAGE_LENT, .byte_count = 8}, {0}, "tag 1, kind 4, 8 bytes"},
+    {{.tag = 1, .kind = MESSAGE_LENT, .byte_count = sizeof(struct lent)}, {0}, "tag 1, kind 4, 40 bytes"},
     {{.tag = 1, .kind = MESSAGE_MAIL, .byte_count = 23}, {0}, "tag 1, kind 2, 23 bytes"},
     {{.tag = 1, .kind = MESSAGE_MAIL, .byte_count = 0}, {0}, "tag 1, kind 2, 0 bytes"},
     {{.tag = 1, .kind = MESSAGE_MAIL, .byte_count = 24}, {0, 0, MAX_BYTES + 1}, "kind 2, 1048577 bytes"},
