@@ -102,6 +102,18 @@ def a_killed_rank_is_told_by_its_keeper():  # B43
         assert "all_reduce_sum on world/0" in run.cause["last_operation"], run.cause
 
 
+def a_rank_that_dies_while_it_reads_what_was_lent_is_told():
+    run = Job(3, 1, "lent-kill")
+    run.check(8, ["rank 1 on ", "killed by SIGKILL", "its last operation: all_gather_even on world/0"], 10)
+    assert run.cause["rank"] == 1, run.cause
+
+
+def a_rank_that_stops_while_it_reads_what_was_lent_is_named():
+    run = Job(3, 1, "lent-stop")
+    run.check(7, ["rank 1 has been silent"], TIMEOUT + 10)
+    assert run.cause["rank"] == 1, run.cause
+
+
 def aborts_and_crashes_have_their_names():
     for mishap, name in ("abort", "SIGABRT"), ("crash", "SIGSEGV"):
         run = Job(2, 1, mishap)
@@ -204,6 +216,8 @@ TESTS = [
     a_failure_in_a_step_is_told_once,
     a_failing_producer_is_everybodys_cause,
     a_killed_rank_is_told_by_its_keeper,
+    a_rank_that_dies_while_it_reads_what_was_lent_is_told,
+    a_rank_that_stops_while_it_reads_what_was_lent_is_named,
     aborts_and_crashes_have_their_names,
     a_stopped_rank_is_named_by_the_survivors,
     a_rank_stopped_for_less_than_the_timeout_goes_on,

@@ -1,6 +1,7 @@
 /* A job as `ferry run` lives it, without a model: keeper, watchdog, plugin, consensus, steps, settling.
  *
- * mpi_job TIMEOUT_S RUN_DIR [RANK MISHAP]: that rank has that mishap.  In a run each rank makes STEPS sums. */
+ * mpi_job TIMEOUT_S RUN_DIR [RANK MISHAP]: that rank has that mishap.  In a run each rank makes STEPS sums; where the
+ * mishap is one of lent messages, gathers out of memory that the ranks share. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory_shared.h"
 #include "comm/executor.h"
 #include "comm/group.h"
 #include "comm/session.h"
@@ -28,6 +30,7 @@ struct job {
     struct watchdog *watchdog;
     const struct transport_ops *ops;
     struct transport_ops odd_ops;
+    struct memory *shared; /* NULL: no messages are lent */
     struct transport *transport;
     struct session *session;
     bool speaks;
@@ -57,6 +60,29 @@ static enum status never_close(struct transport *transport, bool clean, struct e
     return STATUS_OK;
 }
 
+/* In the place of the transport's look, while a message lies in its sender's memory: it is what this rank does last. */
+static const unsigned char *die_reading(const struct transport *transport, const struct message *message,
+                                        size_t *ret_header_bytes, struct runs *ret)
+{
+    (void)transport;
+    (void)message;
+    (void)ret_header_bytes;
+    (void)ret;
+    (void)raise(SIGKILL);
+    return NULL;
+}
+
+static const unsigned char *stop_reading(const struct transport *transport, const struct message *message,
+                                         size_t *ret_header_bytes, struct runs *ret)
+{
+    (void)transport;
+    (void)message;
+    (void)ret_header_bytes;
+    (void)ret;
+    (void)raise(SIGSTOP);
+    return NULL;
+}
+
 /* MPI's own start takes its time on a busy machine; where it never ends every rank has the job's. */
 static uint64_t init_ns(const struct job *job)
 {
@@ -84,11 +110,16 @@ static enum status start(struct job *job, struct keeper *keeper, struct error *e
     watchdog_arm(job->watchdog, clock_ns() + init_ns(job), "MPI_Init", "startup_timeout");
     if (has(job, "late-init"))
         sleep_s(1000);
-    if (has(job, "late-close")) {
-        job->odd_ops = *job->ops;
+    job->odd_ops = *job->ops;
+    if (has(job, "late-close"))
         job->odd_ops.close = never_close;
-        job->ops = &job->odd_ops;
-    }
+    if (has(job, "lent-kill"))
+        job->odd_ops.look = die_reading;
+    if (has(job, "lent-stop"))
+        job->odd_ops.look = stop_reading;
+    job->ops = &job->odd_ops;
+    if (!strncmp(job->mishap, "lent-", 5))
+        transport_options.shared = job->shared = memory_shared_create(1 << 20);
     st = job->ops->open(&transport_options, &job->transport, err);
     watchdog_disarm(job->watchdog);
     if (st)
@@ -159,10 +190,13 @@ static enum status mishap(struct job *job, struct error *err)
     return STATUS_OK;
 }
 
-static enum status sum(struct job *job, struct tensor *tensor, struct error *err)
+/* A sum, or a gather in place. */
+static enum status operate(struct job *job, struct tensor *tensor, struct error *err)
 {
+    struct group *group = session_group(job->session, 1);
     struct completion *completion = NULL;
-    enum status st = group_all_reduce_sum(session_group(job->session, 1), tensor, tensor, &completion, err);
+    enum status st = job->shared ? group_all_gather_even(group, tensor, tensor, 0, &completion, err)
+                                 : group_all_reduce_sum(group, tensor, tensor, &completion, err);
 
     if (st == STATUS_OK)
         st = completion_wait(completion, DEADLINE_NONE, err);
@@ -181,7 +215,7 @@ static enum status steps(struct job *job, struct error *err)
                                .operations = OPERATIONS_ALL,
                                .dtypes = DTYPES_ALL,
                                .max_bytes = 1 << 20};
-    struct shape shape = {1, {1000}};
+    struct shape shape = {1, {job->shared ? 30000 : 1000}};
     struct tensor *tensor = NULL;
     enum status st;
 
@@ -189,7 +223,7 @@ static enum status steps(struct job *job, struct error *err)
         members[i] = i;
     st = session_build(job->session, &world, 1, NULL, 0, err);
     if (st == STATUS_OK)
-        st = tensor_create(DTYPE_F32, &shape, &tensor, err);
+        st = tensor_create_in(job->shared, DTYPE_F32, &shape, &tensor, err);
     for (int step = 0; step < STEPS && st == STATUS_OK; step++) {
         char phase[32];
 
@@ -200,7 +234,7 @@ static enum status steps(struct job *job, struct error *err)
         if (step == MISHAP_STEP)
             st = mishap(job, err);
         if (st == STATUS_OK)
-            st = sum(job, tensor, err);
+            st = operate(job, tensor, err);
     }
     tensor_release(tensor);
     return st;
