@@ -268,8 +268,8 @@ const unsigned char *memory_shared_map(int fd, const struct shared_file *file)
     int seals = fcntl(fd, F_GET_SEALS);
     void *at = NULL;
 
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || file->bytes < sizeof nonce || fstat(fd, &about) ||
-        about.st_size < 0 || (uint64_t)about.st_size != file->bytes)
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || file->bytes < sizeof nonce || fstat(fd, &about) || about.st_size < 0 ||
+        (uint64_t)about.st_size != file->bytes)
         return NULL;
     at = mmap(NULL, file->bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (at == MAP_FAILED)

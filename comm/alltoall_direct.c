@@ -1,9 +1,9 @@
 /* Variable all-to-all in small groups: every pair exchanges at once, also where nothing goes either way.
  *
  * A part that its receiver can read where it is is lent in the first round, whole, in the sender's runs, and nothing is
- * packed.  Else, where a pair's part lies together one message; else it is packed and travels in pieces, a round each, that are
- * unpacked while they are still in the cache.  Rounds of a pair without pieces are empty.  With full checks the vote
- * goes ahead, and brings the whole matrix of counts. */
+ * packed.  Else, where a pair's part lies together one message; else it is packed and travels in pieces, a round each,
+ * that are unpacked while they are still in the cache.  Rounds of a pair without pieces are empty.  With full checks
+ * the vote goes ahead, and brings the whole matrix of counts. */
 #include "comm/collective.h"
 
 #include "comm/alltoall.h"
@@ -138,4 +138,5 @@ static enum status end(struct collective *work, int round, struct error *err)
     return st;
 }
 
-const struct algorithm alltoall_direct = {.name = "direct", .begin = begin, .end = end, .meanwhile = keep_own, .apart = true};
+const struct algorithm alltoall_direct = {
+    .name = "direct", .begin = begin, .end = end, .meanwhile = keep_own, .apart = true};

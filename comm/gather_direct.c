@@ -158,4 +158,5 @@ static enum status end(struct collective *work, int round, struct error *err)
     return st;
 }
 
-const struct algorithm gather_direct = {.name = "direct", .begin = begin, .end = end, .meanwhile = meanwhile, .apart = true};
+const struct algorithm gather_direct = {
+    .name = "direct", .begin = begin, .end = end, .meanwhile = meanwhile, .apart = true};

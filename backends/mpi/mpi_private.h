@@ -28,7 +28,7 @@ struct work {
     uint32_t tag;
     const void *bytes;
     size_t count;
-    bool waits; /* nothing of it is under way */
+    bool waits;       /* nothing of it is under way */
     struct lent lent; /* bytes are the header of a payload that lies there; no rows: they are all */
 
     /* Of a receive out of a mailbox, or of a short message: where to, else NULL; and how much of it has come. */

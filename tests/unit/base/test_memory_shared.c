@@ -229,8 +229,9 @@ START_TEST(files_that_are_not_what_they_are_said_to_be_are_not_mapped)
         uint64_t nonce;
         bool mapped;
     } files[] = {
-        {8192, F_SEAL_SHRINK, 77, true}, {8192, 0, 77, false},    {8192, F_SEAL_GROW, 77, false},
-        {4096, F_SEAL_SHRINK, 77, false}, {12288, F_SEAL_SHRINK, 77, false}, {8192, F_SEAL_SHRINK, 78, false},
+        {8192, F_SEAL_SHRINK, 77, true},   {8192, 0, 77, false},
+        {8192, F_SEAL_GROW, 77, false},    {4096, F_SEAL_SHRINK, 77, false},
+        {12288, F_SEAL_SHRINK, 77, false}, {8192, F_SEAL_SHRINK, 78, false},
     };
     const struct shared_file said = {.fd = -1, .bytes = 8192, .nonce = 77};
     int ends[2];
