@@ -101,7 +101,7 @@ static struct lending *share(MPI_Comm host, int count, int rank, int size, const
         lending->memory = memory;
         lending->size = size;
     }
-    if (MPI_Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, host) == MPI_SUCCESS && own && all)
+    if (MPI_Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, host) == MPI_SUCCESS && all && lending && notices && flags)
         open = introduce(lending, host, rank, count, notices, flags, flags + count);
     free(flags);
     free(notices);

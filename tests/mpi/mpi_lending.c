@@ -417,7 +417,7 @@ static enum status run_case(int number, const struct draw *c, bool *ret_equal, s
     int me = world.size - 1 - world.rank; /* members are the ranks in reverse */
     bool shared = c->shared >> me & 1;
     struct completion *completion = NULL;
-    uint64_t receive[8];
+    uint64_t receive[8] = {0};
     uint64_t sends = 0;
     uint64_t receives = 0;
     uint64_t start = 0;
