@@ -14,24 +14,18 @@ static size_t piece_limit(const struct session *session, size_t header_bytes)
     return limit > FRAME_ALIGN ? limit & ~(size_t)(FRAME_ALIGN - 1) : limit;
 }
 
-static size_t piece_bytes(const struct session *session, size_t header_bytes, size_t all, size_t done)
-{
-    size_t limit = piece_limit(session, header_bytes);
-
-    return all - done < limit ? all - done : limit;
-}
-
 enum status framed_piece_fields(const struct session *session, struct frame *frame, size_t all, size_t done,
                                 struct error *err)
 {
     size_t limit = piece_limit(session, frame_bytes(frame));
-    size_t count = all ? (all - 1) / limit + 1 : 1;
+    bool single = all <= limit; /* as nearly all are: nothing is divided */
+    size_t count = single ? 1 : (all - 1) / limit + 1;
 
     if (count > UINT32_MAX)
         return error_set(err, STATUS_OVERFLOW, "%zu bytes in pieces of %zu", all, limit);
-    frame->piece = (uint32_t)(done / limit);
+    frame->piece = single ? 0 : (uint32_t)(done / limit);
     frame->piece_count = (uint32_t)count;
-    frame->payload_bytes = piece_bytes(session, frame_bytes(frame), all, done);
+    frame->payload_bytes = all - done < limit ? all - done : limit;
     frame->session_digest = session->digest;
     return STATUS_OK;
 }

@@ -42,9 +42,11 @@ static enum status place(struct framed_receive *receive, struct session *session
                          struct error *err)
 {
     size_t header = frame_bytes(&receive->frame);
-    enum status st = framed_piece_fields(session, &receive->frame, receive->payload_bytes, receive->done_bytes, err);
     unsigned char *message = receive->payload + receive->done_bytes - header;
+    enum status st = STATUS_OK;
 
+    if (!receive->ready)
+        st = framed_piece_fields(session, &receive->frame, receive->payload_bytes, receive->done_bytes, err);
     if (st != STATUS_OK)
         return st;
     if (receive->message_bytes == expected_bytes(receive)) {
