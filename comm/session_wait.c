@@ -12,7 +12,7 @@ enum {
     SPIN_US = 50,           /* of a wait, before it gives the core away */
     YIELD_BYTES_PER_NS = 2, /* then it stays awake for as long as its bytes may take, but lets others run before it; */
     LEAST_YIELD_US = 300,   /* and longer than the shortest sleep of a peer, or two would wake each other in turn */
-    SPIN_TURNS = 4,         /* of the lanes, while it spins, for one look at everything else */
+    SPIN_TURNS = 8,         /* of the lanes, while it spins, for one look at everything else */
     LAST_YIELD_US = 10000,
     FIRST_SLEEP_US = 5, /* then doubled up to */
     LAST_SLEEP_US = 1000,
