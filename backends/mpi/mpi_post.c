@@ -16,6 +16,7 @@ struct corner {
     struct ring_reader reader;
     struct message *first; /* kept, in the order sent */
     struct message *last;
+    int kept;
 };
 
 struct post {
@@ -130,7 +131,7 @@ static enum status read_label(const struct post *post, const struct ring_label *
     return STATUS_OK;
 }
 
-/* The next cell's message; *ret NULL: none has come. */
+/* The next cell's message; *ret NULL: none has come.  What cannot be stays, and is told again. */
 static enum status take(struct post *post, struct message_pool *pool, int peer, struct message **ret, struct error *err)
 {
     struct ring_reader *reader = &post->corners[peer].reader;
@@ -148,10 +149,11 @@ static enum status take(struct post *post, struct message_pool *pool, int peer, 
     if (!message)
         return error_set(err, STATUS_NOMEM, "message from rank %d", peer);
     message->peer = peer;
-    st = ring_take(reader, &label, message->bytes, err);
+    st = ring_read(reader, &label, message->bytes, err);
     if (st == STATUS_OK)
         st = read_label(post, &label, message, err);
     if (st == STATUS_OK) {
+        ring_next(reader);
         *ret = message;
         return STATUS_OK;
     }
@@ -167,6 +169,7 @@ static void keep(struct corner *corner, struct message *message)
     else
         corner->first = message;
     corner->last = message;
+    corner->kept++;
 }
 
 enum status post_find(struct post *post, struct message_pool *pool, int peer, uint32_t tag, struct message **ret,
@@ -178,7 +181,8 @@ enum status post_find(struct post *post, struct message_pool *pool, int peer, ui
 
     while (message && message->tag != tag)
         message = message->next;
-    while (!message && st == STATUS_OK) {
+    /* No more than a ring full: its writer may be as quick. */
+    for (int i = 0; i < RING_CELLS && !message && st == STATUS_OK; i++) {
         st = take(post, pool, peer, &message, err);
         if (!message)
             break;
@@ -187,6 +191,21 @@ enum status post_find(struct post *post, struct message_pool *pool, int peer, ui
     }
     *ret = message;
     return st;
+}
+
+void post_take_in(struct post *post, struct message_pool *pool)
+{
+    for (int peer = 0; peer < post->size; peer++) {
+        struct corner *corner = &post->corners[peer];
+
+        for (int i = 0; i < RING_CELLS && corner->reader.ring && corner->kept < POST_KEPT; i++) {
+            struct message *message = NULL;
+
+            if (take(post, pool, peer, &message, NULL) != STATUS_OK || !message)
+                break;
+            keep(corner, message);
+        }
+    }
 }
 
 void post_remove(struct post *post, struct message *message)
@@ -202,4 +221,5 @@ void post_remove(struct post *post, struct message *message)
         corner->first = message->next;
     if (corner->last == message)
         corner->last = before;
+    corner->kept--;
 }

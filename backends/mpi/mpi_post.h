@@ -13,6 +13,9 @@
 
 struct post;
 
+/* Of one peer; more of them are kept only where one behind them is asked for. */
+enum { POST_KEPT = 4096 };
+
 /* For a world of size ranks.  NULL: no memory. */
 struct post *post_create(int size);
 /* Open its rings in the mailbox's memory (borrowed until destroyed; NULL: there are none).  max_tag, max_bytes: of any
@@ -39,6 +42,9 @@ void post_put_passed(struct post *post, int peer, uint32_t tag, size_t count);
  * Records come from pool.  STATUS_CORRUPT: what peer announces cannot be; STATUS_NOMEM. */
 enum status post_find(struct post *post, struct message_pool *pool, int peer, uint32_t tag, struct message **ret,
                       struct error *err);
+/* Take in what has come from any peer and nobody has asked for, up to POST_KEPT messages of each, so that it has room
+ * for more.  What cannot be is left to whoever asks that peer. */
+void post_take_in(struct post *post, struct message_pool *pool);
 /* It is the caller's now. */
 void post_remove(struct post *post, struct message *message);
 

@@ -74,7 +74,7 @@ enum status ring_has_come(const struct ring_reader *reader, bool *ret, struct er
     return error_set(err, STATUS_CORRUPT, "message %" PRIu64 " bears the number %" PRIu64, next, number);
 }
 
-enum status ring_take(struct ring_reader *reader, struct ring_label *ret, void *bytes, struct error *err)
+enum status ring_read(const struct ring_reader *reader, struct ring_label *ret, void *bytes, struct error *err)
 {
     const struct cell *cell = &reader->ring->cells[reader->next % RING_CELLS];
 
@@ -84,6 +84,10 @@ enum status ring_take(struct ring_reader *reader, struct ring_label *ret, void *
                          "message %" PRIu64 " is said to carry %" PRIu64 " bytes, at most %d can be", reader->next + 1,
                          ret->byte_count, RING_CELL_BYTES);
     memcpy(bytes, cell->bytes, ret->byte_count);
-    atomic_store_explicit(&reader->ring->taken, ++reader->next, memory_order_release);
     return STATUS_OK;
+}
+
+void ring_next(struct ring_reader *reader)
+{
+    atomic_store_explicit(&reader->ring->taken, ++reader->next, memory_order_release);
 }

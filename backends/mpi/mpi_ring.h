@@ -50,8 +50,10 @@ void ring_put(struct ring_writer *writer, const struct ring_label *label, const 
 
 /* *ret: has the next cell come?  STATUS_CORRUPT: its number is neither the next one nor the one before it. */
 enum status ring_has_come(const struct ring_reader *reader, bool *ret, struct error *err);
-/* Copy the next cell, which has come, to bytes [RING_CELL_BYTES], and empty it.  STATUS_CORRUPT: it says that it
- * carries more than a cell can; it stays. */
-enum status ring_take(struct ring_reader *reader, struct ring_label *ret, void *bytes, struct error *err);
+/* Copy the next cell, which has come, to bytes [RING_CELL_BYTES].  STATUS_CORRUPT: it says that it carries more than a
+ * cell can. */
+enum status ring_read(const struct ring_reader *reader, struct ring_label *ret, void *bytes, struct error *err);
+/* Empty the next cell, which was read. */
+void ring_next(struct ring_reader *reader);
 
 #endif
