@@ -19,9 +19,9 @@
 #include "backends/mpi/mpi_ring.h"
 #include "base/status.h"
 
-/* MPI sends less at once by itself; more than a MiB and its header at once would occupy the sender, while MPI lets the
+/* Less lies in a cell of the post; more than a MiB and its header at once would occupy the sender, while MPI lets the
  * receiver do it all. */
-enum { MAILBOX_LEAST_BYTES = 3072, MAILBOX_MOST_BYTES = (1 << 20) + 16384 };
+enum { MAILBOX_LEAST_BYTES = RING_CELL_BYTES + 1, MAILBOX_MOST_BYTES = (1 << 20) + 16384 };
 
 struct mailbox; /* this process's own, and those of its peers */
 
