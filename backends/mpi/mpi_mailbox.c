@@ -203,14 +203,6 @@ static uint64_t clock_cost(void)
     return least;
 }
 
-/* For diagnosis: messages go through MPI, whatever else there is. */
-static bool is_wanted(void)
-{
-    const char *chosen = getenv("FERRY_MPI_SHARED");
-
-    return !chosen || strcmp(chosen, "off") != 0;
-}
-
 /* Lists for a world of size ranks, and how large the boxes of a host of count processes are.  NULL: no memory. */
 static struct mailbox *create(int count, int size)
 {
@@ -237,7 +229,7 @@ static struct mailbox *share(MPI_Comm host, int count, int rank, int size, bool 
     struct mailbox *mailbox = create(count, size);
     struct notice *notices = calloc((size_t)count, sizeof *notices);
     char *flags = calloc(2 * (size_t)count, 1);
-    bool ready = able && mailbox && notices && flags && is_wanted();
+    bool ready = able && mailbox && notices && flags;
     bool open = false;
     int fd = -1;
     int own = ready;

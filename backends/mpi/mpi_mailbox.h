@@ -6,8 +6,7 @@
  * order of (peer, tag) is held by its envelope, which says where it lies and travels by the post (mpi_post.h), whose
  * rings lie in the same memory.
  *
- * Where a process cannot map a peer's mailbox, or no room is left in it, the message goes through MPI as it is.  With
- * FERRY_MPI_SHARED=off in the environment of a process no process of its host has one. */
+ * Where a process cannot map a peer's mailbox, or no room is left in it, the message goes through MPI as it is. */
 #ifndef BACKENDS_MPI_MAILBOX_H
 #define BACKENDS_MPI_MAILBOX_H
 
@@ -35,8 +34,8 @@ struct mail {
 
 _Static_assert(sizeof(struct mail) == 24, "an envelope has no gaps");
 
-/* Collective over comm, blocks.  able: false where the process lacks what else it takes to use one; then it only tells
- * the others so.  NULL: no process shares one with this one. */
+/* Collective over comm, blocks.  able: false where the process lacks what else it takes to use one, or is not to; then
+ * it only tells the others of its host so, and none of them has one.  NULL: no process shares one with this one. */
 struct mailbox *mailbox_open(MPI_Comm comm, bool able);
 void mailbox_close(struct mailbox *mailbox);
 

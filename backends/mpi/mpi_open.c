@@ -161,19 +161,35 @@ static void describe(struct transport *transport)
         gather_hosts(transport);
 }
 
+/* Do processes of a host share memory?  For diagnosis the environment may say that they do not. */
+static enum status choose_shared(bool *ret, struct error *err)
+{
+    const char *chosen = getenv("FERRY_MPI_SHARED");
+
+    *ret = !chosen || !strcmp(chosen, "on");
+    if (*ret || !strcmp(chosen, "off"))
+        return STATUS_OK;
+    return error_set(
+        err, STATUS_ENVIRONMENT,
+        "FERRY_MPI_SHARED is '%.40s': say off, and ranks of one host exchange all messages through MPI, or "
+        "on, as without it",
+        chosen);
+}
+
 enum status mpi_open(const struct transport_options *options, struct transport **ret, struct error *err)
 {
     struct transport *transport = calloc(1, sizeof *transport);
+    bool shared = true;
     int initialized = 0;
-    enum status st;
+    enum status st = choose_shared(&shared, err);
 
     if (!transport)
         return error_set(err, STATUS_NOMEM, "MPI transport");
     (void)MPI_Initialized(&initialized);
     transport->owns_mpi = !initialized;
-    if (options->program_owns_mpi && !initialized)
+    if (st == STATUS_OK && options->program_owns_mpi && !initialized)
         st = error_set(err, STATUS_ENVIRONMENT, "the program said that it initialises MPI, but has not done so");
-    else
+    else if (st == STATUS_OK)
         st = initialized ? check_running(err) : start(options, err);
     if (st == STATUS_OK)
         st = duplicate(&transport->payload, err);
@@ -189,7 +205,7 @@ enum status mpi_open(const struct transport_options *options, struct transport *
     transport->close_ns = (options->timeout_ns ? options->timeout_ns : options->startup_timeout_ns) + CLOSE_SLACK_NS;
     describe(transport);
     transport->post = post_create(transport->size);
-    transport->mailbox = mailbox_open(transport->payload, transport->post != NULL);
+    transport->mailbox = mailbox_open(transport->payload, shared && transport->post);
     transport->lending = lending_open(transport->payload, options->shared);
     if (transport->post)
         post_open(transport->post, transport->mailbox, transport->max_tag, MAX_MESSAGE);

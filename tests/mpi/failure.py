@@ -209,7 +209,13 @@ def singletons_are_told():
     run.check(5, ["mpiexec started 2 processes, but each of them is an MPI world of its own"], 10)
 
 
+def a_choice_that_is_none_is_told():
+    run = Job(2, alone=True, env={"FERRY_MPI_SHARED": "no"})
+    run.check(5, ["FERRY_MPI_SHARED is 'no': say off, and ranks of one host"], 10)
+
+
 TESTS = [
+    a_choice_that_is_none_is_told,
     a_good_run_ends_well,
     a_difference_is_told_once,
     a_failed_start_is_told_once,
