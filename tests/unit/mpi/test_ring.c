@@ -8,7 +8,7 @@
 #include "backends/mpi/mpi_ring.h"
 #include "tests/suite.h"
 
-enum { MANY = 100000, AT_NUMBER = 0, AT_TAG = 8, AT_COUNT = 16, NUMBER_BITS = 64 };
+enum { MANY = 20000, AT_NUMBER = 0, AT_TAG = 8, AT_COUNT = 16, NUMBER_BITS = 64 };
 
 static struct ring *ring;
 static struct ring_writer writer;
@@ -222,6 +222,7 @@ int main(void)
     Suite *suite = suite_create("mpi ring");
     TCase *tests = tcase_create("mpi ring");
 
+    tcase_set_timeout(tests, 30);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, every_message_comes_once_in_order);
     tcase_add_test(tests, a_full_ring_has_room_again_for_what_was_taken);
