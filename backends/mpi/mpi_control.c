@@ -63,8 +63,8 @@ enum status mpi_control_receive(struct transport *transport, int *ret_peer, void
     *ret = false;
     if (transport->letters)
         mpi_letters_test(transport);
-    if (transport
-            ->post) /* every rank comes here while it lives, so that nobody's short messages wait to be asked for */
+    /* Every rank comes here while it lives, so that nobody's short messages wait to be asked for. */
+    if (transport->post)
         post_take_in(transport->post, &transport->messages);
     st = mpi_status(MPI_Improbe(MPI_ANY_SOURCE, CONTROL_TAG, transport->control, &found, &message, &what),
                     "MPI_Improbe of a control message", err);

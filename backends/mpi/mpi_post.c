@@ -17,10 +17,12 @@ struct corner {
     struct message *first; /* kept, in the order sent */
     struct message *last;
     int kept;
+    int next_heard; /* the next rank that is heard, -1: there is none */
 };
 
 struct post {
     int size;
+    int first_heard; /* of the ranks of this host, few of the world's; -1: there is none */
     uint32_t max_tag;
     size_t max_bytes;
     struct corner corners[]; /* [size] */
@@ -30,8 +32,10 @@ struct post *post_create(int size)
 {
     struct post *post = calloc(1, sizeof *post + (size_t)size * sizeof post->corners[0]);
 
-    if (post)
+    if (post) {
         post->size = size;
+        post->first_heard = -1;
+    }
     return post;
 }
 
@@ -42,6 +46,10 @@ void post_open(struct post *post, const struct mailbox *mailbox, uint32_t max_ta
     for (int peer = 0; peer < post->size; peer++) {
         post->corners[peer].writer.ring = mailbox_ring_to(mailbox, peer);
         post->corners[peer].reader.ring = mailbox_ring_from(mailbox, peer);
+        if (!post->corners[peer].reader.ring)
+            continue;
+        post->corners[peer].next_heard = post->first_heard;
+        post->first_heard = peer;
     }
 }
 
@@ -195,10 +203,10 @@ enum status post_find(struct post *post, struct message_pool *pool, int peer, ui
 
 void post_take_in(struct post *post, struct message_pool *pool)
 {
-    for (int peer = 0; peer < post->size; peer++) {
+    for (int peer = post->first_heard; peer >= 0; peer = post->corners[peer].next_heard) {
         struct corner *corner = &post->corners[peer];
 
-        for (int i = 0; i < RING_CELLS && corner->reader.ring && corner->kept < POST_KEPT; i++) {
+        for (int i = 0; i < RING_CELLS && corner->kept < POST_KEPT; i++) {
             struct message *message = NULL;
 
             if (take(post, pool, peer, &message, NULL) != STATUS_OK || !message)
