@@ -19,8 +19,8 @@ struct bundle_pool {
 };
 
 /* One bundle with memory for the largest extents. */
-static enum status create_bundle(const struct route_spec *spec, struct memory *memory, struct bundle *bundle,
-                                 struct error *err)
+static enum status create_bundle(const struct route_spec *spec, struct memory *memory, struct memory *host,
+                                 struct bundle *bundle, struct error *err)
 {
     for (int t = 0; t < spec->tensor_count; t++) {
         const struct tensor_spec *tensor = &spec->tensors[t];
@@ -28,7 +28,7 @@ static enum status create_bundle(const struct route_spec *spec, struct memory *m
         enum status st;
 
         route_schema_largest(spec, t, &shape);
-        st = tensor_create_in(spec->memory_tensors >> t & 1 ? memory : NULL, tensor->dtype, &shape, &bundle->tensor[t],
+        st = tensor_create_in(spec->memory_tensors >> t & 1 ? memory : host, tensor->dtype, &shape, &bundle->tensor[t],
                               err);
         if (st != STATUS_OK)
             return error_wrap(err, st, "route %s, tensor %s", spec->name, tensor->role);
@@ -37,8 +37,8 @@ static enum status create_bundle(const struct route_spec *spec, struct memory *m
     return STATUS_OK;
 }
 
-enum status bundle_pool_create(const struct route_spec *spec, struct memory *memory, struct bundle_pool **ret,
-                               struct error *err)
+enum status bundle_pool_create(const struct route_spec *spec, struct memory *memory, struct memory *host,
+                               struct bundle_pool **ret, struct error *err)
 {
     struct bundle_pool *pool = calloc(1, sizeof *pool + (size_t)spec->depth * sizeof pool->pooled[0]);
     enum status st = STATUS_OK;
@@ -47,7 +47,7 @@ enum status bundle_pool_create(const struct route_spec *spec, struct memory *mem
         return error_set(err, STATUS_NOMEM, "the pool of route %s", spec->name);
     pool->depth = spec->depth;
     for (int i = 0; i < spec->depth && st == STATUS_OK; i++) {
-        st = create_bundle(spec, memory, &pool->pooled[i].bundle, err);
+        st = create_bundle(spec, memory ? memory : host, host, &pool->pooled[i].bundle, err);
         pool->pooled[i].next = pool->free;
         pool->free = &pool->pooled[i];
     }

@@ -6,10 +6,10 @@
 
 struct bundle_pool;
 
-/* spec->depth bundles, whose memory_tensors lie in memory (borrowed; NULL: like the others in the process's own).
- * STATUS_NOMEM, STATUS_OVERFLOW. */
-enum status bundle_pool_create(const struct route_spec *spec, struct memory *memory, struct bundle_pool **ret,
-                               struct error *err);
+/* spec->depth bundles, whose memory_tensors lie in memory (borrowed; NULL: like the others) and the others in host
+ * (borrowed; NULL: the process's own).  STATUS_NOMEM, STATUS_OVERFLOW. */
+enum status bundle_pool_create(const struct route_spec *spec, struct memory *memory, struct memory *host,
+                               struct bundle_pool **ret, struct error *err);
 /* Every bundle must be back, unless the transport keeps their memory to the end of the process: then it is left. */
 void bundle_pool_destroy(struct bundle_pool *pool);
 

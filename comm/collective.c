@@ -219,7 +219,7 @@ static bool is_lendable(const struct collective *work, const struct part *whole)
 {
     const struct session *session = work->completion.session;
 
-    return detaches(work, whole) && !work->device && session->ops->reaches &&
+    return detaches(work, whole) && !work->device && session->ops->reach &&
            whole->bytes <= session->ops->max_message(session->transport) - FRAME_MAX_BYTES;
 }
 
@@ -227,12 +227,14 @@ enum status collective_lend(struct collective *work, int member, const struct pa
                             const unsigned char *tensor, uint64_t start, bool *ret, struct error *err)
 {
     const struct session *session = work->completion.session;
+    int peer = work->group->spec.members[member];
     struct runs runs = slab_runs(slab, tensor, start, whole->send_count);
     struct framed_send *send = NULL;
+    struct work *lent = NULL;
     enum status st = STATUS_OK;
 
     *ret = member < 64 && is_lendable(work, whole) &&
-           session->ops->reaches(session->transport, work->group->spec.members[member], &runs);
+           (lent = session->ops->reach(session->transport, peer, &runs)) != NULL;
     if (!*ret)
         return STATUS_OK;
     st = open_send(work, &member, 1, whole, LIE_APART, runs.bytes, err);
@@ -240,6 +242,7 @@ enum status collective_lend(struct collective *work, int member, const struct pa
         return st;
     send = &work->sends[work->send_count - 1];
     send->lent = runs;
+    send->lent_work = lent;
     work->lent_to |= UINT64_C(1) << member;
     return STATUS_OK;
 }

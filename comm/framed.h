@@ -31,10 +31,10 @@ struct framed_send {
     struct frame frame; /* piece fields and payload_bytes are set here */
     uint32_t tag;
     int peer_count;
-    const int *peers; /* [peer_count] world ranks; borrowed */
-    bool detached;    /* not with payload checksums */
-    struct runs lent; /* detached, and the transport reaches them: the payload, where payload begins, too; no rows: not
-                       * so */
+    const int *peers;       /* [peer_count] world ranks; borrowed */
+    bool detached;          /* not with payload checksums */
+    struct runs lent;       /* the payload, where payload begins, too; no rows: not so.  Detached, to one peer, and */
+    struct work *lent_work; /* reached by the transport, not sent yet */
     unsigned char *payload;
     size_t payload_bytes;
     bool borrowed;           /* the caller's own note: payload is not his to give back */

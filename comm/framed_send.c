@@ -110,15 +110,13 @@ static enum status post_lent(struct framed_send *send, struct session *session, 
         runs.rows /= 2;
     else if (bytes < header + send->payload_bytes)
         runs.run = bytes - header;
-    for (int i = 0; i < send->peer_count && st == STATUS_OK; i++) {
-        st = session->ops->send_lent(session->transport, send->peers[i], send->tag, send->saved, header, &runs,
-                                     &send->works[i], err);
-        if (st != STATUS_OK)
-            break;
-        session->counters.frames_sent++;
-        framed_posted_message(send, session, header + runs.run * runs.rows);
-    }
-    return st;
+    st = session->ops->send_lent(session->transport, send->lent_work, send->tag, send->saved, header, &runs, err);
+    if (st != STATUS_OK)
+        return st;
+    send->works[0] = send->lent_work;
+    session->counters.frames_sent++;
+    framed_posted_message(send, session, header + runs.run * runs.rows);
+    return STATUS_OK;
 }
 
 static enum status post_piece(struct framed_send *send, struct session *session, struct error *err)

@@ -69,7 +69,8 @@ enum status route_create(struct session *session, const struct route_spec *spec,
     route->digest = route_spec_digest(spec);
     route->sequence = session->options.first_sequence;
     if (session->rank == spec->from || session->rank == spec->to)
-        st = bundle_pool_create(spec, spec->memory ? spec->memory : session->options.memory, &route->pool, err);
+        st = bundle_pool_create(spec, spec->memory ? spec->memory : session->options.memory, session->options.shared,
+                                &route->pool, err);
     if (st != STATUS_OK) {
         route_destroy(route);
         return st;

@@ -38,6 +38,8 @@ struct session_options {
     bool payload_integrity;     /* checksum every payload; of one in a device's memory over a copy on the host */
     struct memory *memory;      /* where bundles lie that belong to a device (spec.h); borrowed until session_close;
                                  * NULL: the process's own */
+    struct memory *shared;      /* where the other bundles lie, and so those that the host may touch; borrowed until
+                                 * session_close; NULL: the process's own */
     struct memory *pinned;      /* host memory through which goes what the transport cannot fetch from a device;
                                  * borrowed until session_close; NULL: the process's own */
     uint64_t first_sequence;    /* of every group and route, equal everywhere: lets a test start near a limit */

@@ -85,7 +85,8 @@ struct route_spec {
 
     /* Where this rank's bundles lie; the other end may have other places.  What a describe function reads lies on the
      * host. */
-    uint32_t memory_tensors; /* bit t: tensor t lies in memory; the others in the process's own */
+    uint32_t memory_tensors; /* bit t: tensor t lies in memory; the others in the session's shared memory, or the
+                                process's own */
     struct memory *memory;   /* borrowed until session_close; NULL: the session's */
 };
 

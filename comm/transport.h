@@ -112,14 +112,17 @@ struct transport_ops {
     unsigned char *(*lend)(struct transport *transport, struct message *message);
     void (*give_back)(struct transport *transport, struct message *message);
     /* Optional: messages whose payload stays in its sender's memory until the receiver has read it there.
-     * reaches: can peer read these runs so?  send_lent: post a message of header [at most FRAME_MAX_BYTES] and runs
-     * that it reaches, both borrowed until the work is done, which is when peer has received it or given it back.
+     * reach: the work of a message of these runs to peer, which is not sent yet; NULL: peer cannot read them where they
+     * lie, or there is no room now to tell of it.  What is never sent is lost until close.
+     * send_lent: send it, with header [at most FRAME_MAX_BYTES] in front; runs are those that it was reached with, or
+     * fewer of them, or shorter ones; both are borrowed until the work is done, which is when peer has received it or
+     * given it back.  On failure the work is gone.
      * look: the payload of a matched message that was sent so (lent until it is received or given back) and its header,
      * which no peer can write any more, *ret_header_bytes; NULL: it was not.  Its size is that of both together, and
      * receive brings both.  All or none. */
-    bool (*reaches)(const struct transport *transport, int peer, const struct runs *runs);
-    enum status (*send_lent)(struct transport *transport, int peer, uint32_t tag, const void *header,
-                             size_t header_bytes, const struct runs *runs, struct work **ret, struct error *err);
+    struct work *(*reach)(struct transport *transport, int peer, const struct runs *runs);
+    enum status (*send_lent)(struct transport *transport, struct work *work, uint32_t tag, const void *header,
+                             size_t header_bytes, const struct runs *runs, struct error *err);
     const unsigned char *(*look)(const struct transport *transport, const struct message *message,
                                  size_t *ret_header_bytes, struct runs *ret);
     /* Required.  Has the work ended?  When *ret is true the work is freed.  After an error it is not: cancel frees it.

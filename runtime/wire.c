@@ -246,6 +246,7 @@ void wire_preview(bool device_memory, struct wire_preview *ret)
 void wire_session(const struct wire *wire, struct session_options *ret)
 {
     ret->memory = wire->device ? wire->device->memory : NULL;
+    ret->shared = wire_shared(wire);
     ret->pinned = wire->device ? wire->device->pinned : NULL;
 }
 

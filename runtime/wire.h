@@ -57,7 +57,7 @@ void wire_preview(bool device_memory, struct wire_preview *ret);
 /* Where tensors lie, in words: "host memory", "device memory", "device memory, staged through pinned host memory". */
 const char *wire_memory(const struct wire *wire);
 
-/* Tell a session of the device's memories. */
+/* Tell a session of the memories. */
 void wire_session(const struct wire *wire, struct session_options *ret);
 
 /* Where host tensors lie best that groups are given: they go to ranks of this host with one copy.  NULL: the process's

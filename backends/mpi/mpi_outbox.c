@@ -41,17 +41,24 @@ static bool post_mail(struct transport *transport, struct work *work)
     return true;
 }
 
-/* False: there is no slot to tell by when it is returned. */
-static bool post_lent(struct transport *transport, struct work *work)
+bool outbox_lend(struct transport *transport, struct work *work, const struct lent *lent)
 {
-    struct lent *lent = &work->lent;
-
     if (!mailbox_reserve(transport->mailbox, work->peer, 0, &work->mail))
         return false;
-    lent->slot = work->mail.slot;
-    lent->number = work->mail.number;
-    post_put_lent(transport->post, work->peer, work->tag, lent, work->bytes, work->count);
+    work->lent = *lent;
+    work->lent.slot = work->mail.slot;
+    work->lent.number = work->mail.number;
     return true;
+}
+
+/* Too long for the mailbox, but in memory that the peer can read?  Then it is lent as a whole. */
+static bool lend_long(struct transport *transport, struct work *work)
+{
+    const struct runs whole = {.bytes = work->bytes, .run = work->count, .stride = work->count, .rows = 1};
+    struct lent lent;
+
+    return work->count > MAILBOX_MOST_BYTES && lending_reaches(transport->lending, work->peer, &whole, &lent) &&
+           outbox_lend(transport, work, &lent);
 }
 
 static enum status pass_to_mpi(struct transport *transport, struct work *work, struct error *err)
@@ -65,7 +72,7 @@ static enum status pass_to_mpi(struct transport *transport, struct work *work, s
         "MPI_Isend", err);
 }
 
-/* *ret false: there is no cell for it, or no slot. */
+/* *ret false: there is no cell for it. */
 static enum status post(struct transport *transport, struct work *work, bool *ret, struct error *err)
 {
     enum status st;
@@ -76,8 +83,8 @@ static enum status post(struct transport *transport, struct work *work, bool *re
     st = post_has_room(transport->post, work->peer, ret, err);
     if (st != STATUS_OK || !*ret)
         return st;
-    if (work->lent.rows) {
-        *ret = post_lent(transport, work);
+    if (work->lent.rows || lend_long(transport, work)) {
+        post_put_lent(transport->post, work->peer, work->tag, &work->lent, work->bytes, work->header_bytes);
         return STATUS_OK;
     }
     if (work->count <= RING_CELL_BYTES) {

@@ -14,6 +14,9 @@ enum status outbox_send_short(struct transport *transport, int peer, uint32_t ta
 /* Post work's message (peer, tag, bytes, count; bytes borrowed until the work is done), or let it wait.  Does not
  * block.  STATUS_CORRUPT: the same.  The statuses of MPI's codes.  Then nothing is under way. */
 enum status outbox_send(struct transport *transport, struct work *work, struct error *err);
+/* Work is to be a message that is lent (lent: where it lies), and is not sent yet.  False: there is no slot now by
+ * which its end could be known.  It must not wait for one: what holds them may wait for this very message. */
+bool outbox_lend(struct transport *transport, struct work *work, const struct lent *lent);
 /* Post what waits and has room now.  The same statuses: of the first of those that fail, which goes on waiting. */
 enum status outbox_flush(struct transport *transport, struct error *err);
 

@@ -96,7 +96,8 @@ void post_put_lent(struct post *post, int peer, uint32_t tag, const struct lent 
     unsigned char bytes[RING_CELL_BYTES];
 
     memcpy(bytes, lent, sizeof *lent);
-    memcpy(bytes + sizeof *lent, header, header_bytes);
+    if (header_bytes)
+        memcpy(bytes + sizeof *lent, header, header_bytes);
     ring_put(&post->corners[peer].writer, &label, bytes);
 }
 
@@ -121,7 +122,7 @@ static enum status read_label(const struct post *post, const struct ring_label *
         count = message->mail.bytes;
     } else if (label->kind == MESSAGE_PASSED && carried == sizeof count) {
         memcpy(&count, message->bytes, sizeof count);
-    } else if (label->kind == MESSAGE_LENT && carried > sizeof message->lent) {
+    } else if (label->kind == MESSAGE_LENT && carried >= sizeof message->lent) {
         memcpy(&message->lent, message->bytes, sizeof message->lent);
         message->mail = (struct mail){.slot = message->lent.slot, .number = message->lent.number};
         message->header_bytes = carried - sizeof message->lent;

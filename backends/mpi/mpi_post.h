@@ -31,7 +31,8 @@ bool post_hears(const struct post *post, int peer);
 /* *ret: is there room for one more message to peer?  STATUS_CORRUPT: peer has damaged the ring. */
 enum status post_has_room(struct post *post, int peer, bool *ret, struct error *err);
 /* Announce a message, for which there is room.  short: count bytes, at most RING_CELL_BYTES (copied).  lent:
- * header_bytes, at most LENDING_HEADER_BYTES (copied).  passed: its count bytes are MPI's already. */
+ * header_bytes, at most LENDING_HEADER_BYTES, in front of what lies there (copied).  passed: its count bytes are MPI's
+ * already. */
 void post_put_short(struct post *post, int peer, uint32_t tag, const void *bytes, size_t count);
 void post_put_mail(struct post *post, int peer, uint32_t tag, const struct mail *mail);
 void post_put_lent(struct post *post, int peer, uint32_t tag, const struct lent *lent, const void *header,

@@ -28,8 +28,9 @@ struct work {
     uint32_t tag;
     const void *bytes;
     size_t count;
-    bool waits;       /* nothing of it is under way */
-    struct lent lent; /* bytes are the header of a payload that lies there; no rows: they are all */
+    bool waits;          /* nothing of it is under way */
+    struct lent lent;    /* what lies there leaves; no rows: bytes, of which nothing is lent */
+    size_t header_bytes; /* of bytes, in front of what is lent */
 
     /* Of a receive out of a mailbox, or of a short message: where to, else NULL; and how much of it has come. */
     unsigned char *to;

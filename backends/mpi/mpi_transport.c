@@ -96,34 +96,37 @@ static enum status mpi_send(struct transport *transport, int peer, uint32_t tag,
     return STATUS_OK;
 }
 
-static bool mpi_reaches(const struct transport *transport, int peer, const struct runs *runs)
+static struct work *mpi_reach(struct transport *transport, int peer, const struct runs *runs)
 {
     struct lent lent;
+    struct work *work = NULL;
 
-    return post_reaches(transport->post, peer) && lending_reaches(transport->lending, peer, runs, &lent);
+    if (!post_reaches(transport->post, peer) || !lending_reaches(transport->lending, peer, runs, &lent) ||
+        !(work = work_take(transport, -1)))
+        return NULL;
+    work->peer = peer;
+    if (outbox_lend(transport, work, &lent))
+        return work;
+    work_give(transport, work);
+    return NULL;
 }
 
-static enum status mpi_send_lent(struct transport *transport, int peer, uint32_t tag, const void *header,
-                                 size_t header_bytes, const struct runs *runs, struct work **ret, struct error *err)
+static enum status mpi_send_lent(struct transport *transport, struct work *work, uint32_t tag, const void *header,
+                                 size_t header_bytes, const struct runs *runs, struct error *err)
 {
-    struct work *work = work_take(transport, -1);
     enum status st = STATUS_OK;
 
-    if (!work)
-        return error_set(err, STATUS_NOMEM, "message to rank %d", peer);
-    CHECK(header_bytes && header_bytes <= LENDING_HEADER_BYTES &&
-          lending_reaches(transport->lending, peer, runs, &work->lent));
-    work->peer = peer;
+    CHECK(header_bytes && header_bytes <= LENDING_HEADER_BYTES && runs->run <= work->lent.run &&
+          runs->rows <= work->lent.rows);
+    work->lent.run = (uint32_t)runs->run;
+    work->lent.rows = (uint32_t)runs->rows;
     work->tag = tag;
     work->bytes = header;
-    work->count = header_bytes;
+    work->header_bytes = header_bytes;
     st = outbox_send(transport, work, err);
-    if (st != STATUS_OK) {
+    if (st != STATUS_OK)
         work_give(transport, work);
-        return st;
-    }
-    *ret = work;
-    return STATUS_OK;
+    return st;
 }
 
 static unsigned char *mpi_room(struct transport *transport, int peer, size_t count, bool *ret_near)
@@ -445,7 +448,7 @@ const struct transport_ops mpi_transport_ops = {
     .max_message = mpi_max_message,
     .send = mpi_send,
     .room = mpi_room,
-    .reaches = mpi_reaches,
+    .reach = mpi_reach,
     .send_lent = mpi_send_lent,
     .look = mpi_look,
     .probe = mpi_probe,

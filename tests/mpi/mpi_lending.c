@@ -15,7 +15,18 @@
 #include "tests/mpi/world.h"
 #include "tests/suite.h"
 
-enum { ROOM = 64 << 20, TAG = 5, OTHER_TAG = 6, HEADER = 192, BYTES = 100000, MANY = 300, CASES = 120, TURNS = 100000 };
+enum {
+    ROOM = 64 << 20,
+    TAG = 5,
+    OTHER_TAG = 6,
+    HEADER = 192,
+    BYTES = 100000,
+    MANY = 300,
+    CASES = 120,
+    GROUPS = 200,
+    PART = 20000,
+    TURNS = 100000
+};
 
 static struct world world;
 static const struct transport_ops *uncounted; /* the transport's own */
@@ -26,11 +37,11 @@ static unsigned char header[HEADER];
 static int right;
 static int left;
 
-static enum status count_lent(struct transport *transport, int peer, uint32_t tag, const void *head, size_t head_bytes,
-                              const struct runs *runs, struct work **ret, struct error *err)
+static enum status count_lent(struct transport *transport, struct work *work, uint32_t tag, const void *head,
+                              size_t head_bytes, const struct runs *runs, struct error *err)
 {
     lent++;
-    return uncounted->send_lent(transport, peer, tag, head, head_bytes, runs, ret, err);
+    return uncounted->send_lent(transport, work, tag, head, head_bytes, runs, err);
 }
 
 static unsigned char byte_of(int rank, size_t at)
@@ -65,9 +76,10 @@ static struct runs strided(void)
 
 static struct work *lend(uint32_t tag, const struct runs *runs)
 {
-    struct work *work = NULL;
+    struct work *work = uncounted->reach(world.transport, right, runs);
 
-    (void)uncounted->send_lent(world.transport, right, tag, header, HEADER, runs, &work, NULL);
+    if (work && uncounted->send_lent(world.transport, work, tag, header, HEADER, runs, NULL) != STATUS_OK)
+        return NULL;
     return work;
 }
 
@@ -214,32 +226,96 @@ START_TEST(what_is_lent_twice_comes_back_twice)
 }
 END_TEST
 
-/* More than there is room to tell of at a time: they wait their turn, and keep their order. */
-START_TEST(many_are_lent_in_order)
+/* As any message is sent: one that the mailbox is too small for, out of shared memory and out of the process's own. */
+START_TEST(long_messages_out_of_shared_memory_are_lent)
 {
-    static struct work *works[MANY];
+    enum { LONG = 3000000 };
+    unsigned char *out[2] = {take(world.shared, LONG), malloc(LONG)};
+    unsigned char *in[2] = {malloc(LONG), malloc(LONG)};
+    bool looked[2] = {false, true};
+    bool came[2] = {false, false};
+    bool ended[2] = {false, false};
+    bool equal[2] = {false, false};
+    bool early = true;
+
+    for (int i = 0; i < 2; i++) {
+        struct work *work = NULL;
+        struct work *receipt = NULL;
+        struct message *message = NULL;
+        struct runs runs = {0};
+        size_t head_bytes = 1;
+        size_t bytes = 0;
+
+        for (size_t k = 0; k < LONG; k++)
+            out[i][k] = byte_of(world.rank, k + (size_t)i);
+        barrier();
+        (void)uncounted->send(world.transport, right, TAG, out[i], LONG, &work, NULL);
+        barrier();
+        early = early && (i || !has_ended(&work));
+        message = next(TAG, &bytes);
+        looked[i] = message && uncounted->look(world.transport, message, &head_bytes, &runs) && !head_bytes;
+        came[i] = message && bytes == LONG &&
+                  uncounted->receive(world.transport, message, in[i], LONG, &receipt, NULL) == STATUS_OK &&
+                  ends(&receipt);
+        ended[i] = ends(&work);
+        equal[i] = true;
+        for (size_t k = 0; k < LONG; k++)
+            equal[i] = equal[i] && in[i][k] == byte_of(left, k + (size_t)i);
+        free(in[i]);
+        barrier();
+    }
+    ck_assert(early);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(looked[i], i == 0);
+        ck_assert(came[i]);
+        ck_assert(ended[i]);
+        ck_assert(equal[i]);
+    }
+    world.shared->ops->release(world.shared, out[0]);
+    free(out[1]);
+}
+END_TEST
+
+/* There is room to tell of so many at a time, and of as many again when those have come back; they keep their order. */
+START_TEST(as_many_as_can_be_told_of_are_lent_in_order)
+{
+    static struct work *works[2][MANY];
+    int counts[2] = {0, 0};
     bool in_order = true;
     bool all = true;
 
-    barrier();
-    for (size_t i = 0; i < MANY; i++)
-        works[i] = lend(TAG, &(struct runs){.bytes = block + i, .run = 64 + i, .stride = 64 + i, .rows = 1});
-    for (size_t i = 0; i < MANY; i++) {
-        struct runs seen = {0};
-        size_t bytes = 0;
-        size_t head_bytes = 0;
-        struct message *message = next(TAG, &bytes);
+    for (int turn = 0; turn < 2; turn++) {
+        int *count = &counts[turn];
 
-        in_order = in_order && message && uncounted->look(world.transport, message, &head_bytes, &seen) &&
-                   seen.run == 64 + i && seen.rows == 1 && seen.bytes[0] == byte_of(left, i);
-        if (message)
-            uncounted->give_back(world.transport, message);
+        barrier();
+        for (; *count < MANY; ++*count) {
+            size_t run = 64 + (size_t)*count;
+
+            works[turn][*count] = lend(TAG, &(struct runs){block + *count, run, run, 1});
+            if (!works[turn][*count])
+                break;
+        }
+        barrier();
+        for (int i = 0; i < *count; i++) {
+            struct runs seen = {0};
+            size_t bytes = 0;
+            size_t head_bytes = 0;
+            struct message *message = next(TAG, &bytes);
+
+            in_order = in_order && message && uncounted->look(world.transport, message, &head_bytes, &seen) &&
+                       seen.run == 64 + (size_t)i && seen.rows == 1 && seen.bytes[0] == byte_of(left, (size_t)i);
+            if (message)
+                uncounted->give_back(world.transport, message);
+        }
+        for (int i = 0; i < *count; i++)
+            all = ends(&works[turn][i]) && all;
+        barrier();
     }
-    for (int i = 0; i < MANY; i++)
-        all = ends(&works[i]) && all;
-    barrier();
     ck_assert(in_order);
     ck_assert(all);
+    ck_assert_int_ge(counts[0], 100);
+    ck_assert_int_lt(counts[0], MANY);
+    ck_assert_int_eq(counts[1], counts[0]);
 }
 END_TEST
 
@@ -260,7 +336,8 @@ START_TEST(only_shared_memory_is_within_reach)
     };
 
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
-        ck_assert_msg(uncounted->reaches(world.transport, right, &some[i].runs) == some[i].reached, "runs %zu", i);
+        ck_assert_msg((uncounted->reach(world.transport, right, &some[i].runs) != NULL) == some[i].reached, "runs %zu",
+                      i);
 }
 END_TEST
 
@@ -516,6 +593,62 @@ START_TEST(whole_parts_are_lent_once_to_each_member)
 }
 END_TEST
 
+/* More parts lent than can be told of, to members that ask for the last first. */
+START_TEST(more_gathers_than_can_be_lent_wait_for_nothing)
+{
+    static struct completion *completions[GROUPS];
+    static struct tensor *tensors[GROUPS];
+    struct shape shape = {1, {(uint64_t)world.size * PART}};
+    struct error err = {0};
+    enum status st = STATUS_OK;
+    bool backwards = world.rank % 2;
+    bool equal = true;
+
+    session_set_checks(world.session, CHECKS_LIGHT);
+    for (int i = 0; i < GROUPS && st == STATUS_OK; i++) {
+        int at = backwards ? GROUPS - 1 - i : i;
+        size_t own = (size_t)(world.size - 1 - world.rank) * PART;
+
+        st = tensor_create_in(world.shared, DTYPE_U8, &shape, &tensors[at], &err);
+        if (st == STATUS_OK)
+            memset(tensors[at]->data + own, at + world.rank, PART);
+        if (st == STATUS_OK)
+            st = group_all_gather_even(session_group(world.session, (uint32_t)at + 1), tensors[at], tensors[at], 0,
+                                       &completions[at], &err);
+        if (st == STATUS_OK && backwards)
+            st = completion_wait(completions[at], DEADLINE_NONE, &err);
+    }
+    for (int i = 0; i < GROUPS && st == STATUS_OK; i++)
+        st = completion_wait(completions[i], DEADLINE_NONE, &err);
+    for (int i = 0; i < GROUPS; i++) {
+        for (int rank = 0; st == STATUS_OK && rank < world.size; rank++)
+            equal = equal && tensors[i]->data[(size_t)(world.size - rank) * PART - 1] == (unsigned char)(i + rank);
+        completion_abandon(completions[i]);
+        tensor_release(tensors[i]);
+    }
+    ck_assert_msg(st == STATUS_OK, "%s", err.text);
+    ck_assert(equal);
+}
+END_TEST
+
+/* Groups of all, in reverse order, with the ids from 1 on. */
+static enum status build(struct error *err)
+{
+    static struct group_spec groups[GROUPS];
+    const struct manifest manifest = {.topology_digest = 1};
+    enum status st = session_consensus(world.session, &manifest, err);
+
+    for (int i = 0; i < GROUPS; i++)
+        groups[i] = (struct group_spec){.id = (uint32_t)i + 1,
+                                        .name = "all",
+                                        .size = world.size,
+                                        .members = world.members,
+                                        .operations = OPERATIONS_ALL,
+                                        .dtypes = DTYPES_ALL,
+                                        .max_bytes = 1 << 24};
+    return st == STATUS_OK ? session_build(world.session, groups, GROUPS, NULL, 0, err) : st;
+}
+
 static enum status start(struct error *err)
 {
     enum status st = STATUS_OK;
@@ -550,7 +683,8 @@ static int try_transport(void)
         tcase_add_test(tests, a_lent_message_is_read_where_it_lies_and_then_its_sender_is_done);
         tcase_add_test(tests, a_lent_message_is_received_like_any_other);
         tcase_add_test(tests, what_is_lent_twice_comes_back_twice);
-        tcase_add_test(tests, many_are_lent_in_order);
+        tcase_add_test(tests, long_messages_out_of_shared_memory_are_lent);
+        tcase_add_test(tests, as_many_as_can_be_told_of_are_lent_in_order);
         tcase_add_test(tests, only_shared_memory_is_within_reach);
         tcase_add_test(tests, words_that_lie_are_refused);
         tcase_add_test(tests, a_rank_without_shared_memory_lends_nothing);
@@ -569,10 +703,11 @@ static int try_operations(void)
     enum status st = session_create(world.ops, world.transport, &options, &world.session, &err);
 
     if (st == STATUS_OK)
-        st = world_build(&world, NULL, 0, &err);
+        st = build(&err);
     tcase_set_timeout(tests, 100);
     tcase_add_test(tests, gathers_and_exchanges_bring_what_was_sent);
     tcase_add_test(tests, whole_parts_are_lent_once_to_each_member);
+    tcase_add_test(tests, more_gathers_than_can_be_lent_wait_for_nothing);
     suite_add_tcase(suite, tests);
     return world_run(&world, suite, st, &err);
 }
