@@ -252,6 +252,7 @@ START_TEST(long_messages_out_of_shared_memory_are_lent)
         (void)uncounted->send(world.transport, right, TAG, out[i], LONG, &work, NULL);
         barrier();
         early = early && (i || !has_ended(&work));
+        barrier();
         message = next(TAG, &bytes);
         looked[i] = message && uncounted->look(world.transport, message, &head_bytes, &runs) && !head_bytes;
         came[i] = message && bytes == LONG &&
