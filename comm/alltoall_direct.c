@@ -110,14 +110,11 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     return st;
 }
 
-/* The own part to its place: all of it while others read what was lent to them. */
-static enum status keep_own(struct collective *work, int round, struct error *err)
+/* All of the own part to its place, while others read what was lent to them. */
+static enum status meanwhile(struct collective *work, int round, struct error *err)
 {
-    struct rows rows = piece_of(work, layout_count(&work->from, work->rank), round);
-
-    if (collective_all_in(work, work->lent_to))
-        rows = round ? (struct rows){0, 0} : slab_rows(&work->recv_slab);
-    return alltoall_keep_own(work, rows, err);
+    return !round && collective_keeps_early(work) ? alltoall_keep_own(work, slab_rows(&work->recv_slab), err)
+                                                  : STATUS_OK;
 }
 
 static enum status end(struct collective *work, int round, struct error *err)
@@ -135,8 +132,10 @@ static enum status end(struct collective *work, int round, struct error *err)
                                    layout_count(from, i), rows, err);
         next++;
     }
+    if (st == STATUS_OK && !collective_keeps_early(work))
+        st = alltoall_keep_own(work, piece_of(work, layout_count(from, work->rank), round), err);
     return st;
 }
 
 const struct algorithm alltoall_direct = {
-    .name = "direct", .begin = begin, .end = end, .meanwhile = keep_own, .apart = true};
+    .name = "direct", .begin = begin, .end = end, .meanwhile = meanwhile, .apart = true};

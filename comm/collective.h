@@ -149,6 +149,13 @@ static inline bool collective_is_in(uint64_t members, int member)
 /* Are all others? */
 bool collective_all_in(const struct collective *work, uint64_t members);
 
+/* May the own part be moved before the others' headers have come?  Only beside large payloads, and with no vote folded
+ * in: else nothing of the caller's is written until all of them are the expected ones. */
+static inline bool collective_keeps_early(const struct collective *work)
+{
+    return !work->folded && work->lent_to && collective_all_in(work, work->lent_to);
+}
+
 /* Has every member been heard, by a header of this round or in the roll call?  Asks those that were not. */
 bool collective_heard(struct collective *work);
 

@@ -121,30 +121,27 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     return st;
 }
 
-/* The own part to its place: all of it while others read what was lent to them. */
-static enum status keep_own(struct collective *work, int round, struct error *err)
+static enum status keep_own(struct collective *work, struct rows rows, struct error *err)
 {
-    struct rows rows = piece_of(work, work->rank, round);
-
     if (work->send == work->recv)
         return STATUS_OK;
-    if (collective_all_in(work, work->lent_to))
-        rows = round ? (struct rows){0, 0} : slab_rows(&work->recv_slab);
     return slab_move(work->device, &work->recv_slab, work->recv->data, work->from.start[work->rank], &work->send_slab,
                      work->send->data, 0, layout_count(&work->from, work->rank), rows, err);
 }
 
-/* With the vote folded in nothing is written before all headers have come. */
+/* All of the own part to its place, while others read what was lent to them. */
 static enum status meanwhile(struct collective *work, int round, struct error *err)
 {
-    return work->folded ? STATUS_OK : keep_own(work, round, err);
+    return !round && collective_keeps_early(work) ? keep_own(work, slab_rows(&work->recv_slab), err) : STATUS_OK;
 }
 
 static enum status end(struct collective *work, int round, struct error *err)
 {
     const struct layout *from = &work->from;
-    enum status st = work->folded ? keep_own(work, round, err) : STATUS_OK;
+    enum status st = STATUS_OK;
 
+    if (!collective_keeps_early(work))
+        st = keep_own(work, piece_of(work, work->rank, round), err);
     for (int i = 0, next = 0; i < work->size && st == STATUS_OK; i++) {
         struct rows rows = piece_of(work, i, round);
 
