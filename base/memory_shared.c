@@ -3,7 +3,9 @@
  *
  * All pages but those of held blocks are without access, and those behind a block's end stay so: what uses a block
  * after its release, or writes beyond it, ends there.  That a page is without access here takes nothing from a peer,
- * which has a map of its own; pages that are given back read as zeros there. */
+ * which has a map of its own; pages that are given back read as zeros there.
+ *
+ * A dump of memory after a crash is told of held blocks alone: it fills every page of a file that it writes. */
 #include "base/memory_shared.h"
 
 #include <fcntl.h>
@@ -95,6 +97,7 @@ static void *take(struct shared *shared, size_t bytes)
         free(held);
         return NULL;
     }
+    (void)madvise(at, (pages - 1) * PAGE_BYTES, MADV_DODUMP);
     at += (pages - 1) * PAGE_BYTES - ((bytes + MEMORY_ALIGN - 1) & ~(size_t)(MEMORY_ALIGN - 1));
     *held = (struct held){.first = first, .last = first + pages, .block = at, .next = *link};
     *link = held;
@@ -134,6 +137,7 @@ static void give_pages(struct shared *shared, const struct held *held)
 
     (void)fallocate(shared->file.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes);
     (void)mprotect(shared->at + at, bytes, PROT_NONE);
+    (void)madvise(shared->at + at, bytes, MADV_DONTDUMP);
 }
 
 static void shared_release(struct memory *memory, void *block)
@@ -220,7 +224,8 @@ struct memory *memory_shared_create(size_t most_bytes)
     if (at != MAP_FAILED)
         shared->at = at;
     if (!shared->at || madvise(at, shared->file.bytes, MADV_DONTFORK) ||
-        mprotect(at, PAGE_BYTES, PROT_READ | PROT_WRITE) || pthread_mutex_init(&shared->lock, NULL)) {
+        madvise(at, shared->file.bytes, MADV_DONTDUMP) || mprotect(at, PAGE_BYTES, PROT_READ | PROT_WRITE) ||
+        pthread_mutex_init(&shared->lock, NULL)) {
         if (shared->at)
             (void)munmap(shared->at, shared->file.bytes);
         if (shared->file.fd >= 0)
@@ -274,6 +279,7 @@ const unsigned char *memory_shared_map(int fd, const struct shared_file *file)
     at = mmap(NULL, file->bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (at == MAP_FAILED)
         return NULL;
+    (void)madvise(at, file->bytes, MADV_DONTDUMP);
     memcpy(&nonce, at, sizeof nonce);
     if (nonce == file->nonce)
         return at;

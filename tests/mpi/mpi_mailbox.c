@@ -340,6 +340,39 @@ START_TEST(messages_that_are_never_given_back_are_freed_with_their_pool)
 }
 END_TEST
 
+/* How many mailboxes are mapped, and how many of them a dump of this process's memory would write. */
+static int count_mapped(int *ret_dumped)
+{
+    FILE *list = fopen("/proc/self/smaps", "re");
+    char line[512];
+    bool here = false;
+    int mapped = 0;
+
+    *ret_dumped = 0;
+    while (list && fgets(line, sizeof line, list)) {
+        if (strstr(line, "memfd:ferry-mailbox")) {
+            here = true;
+            mapped++;
+        } else if (here && !strncmp(line, "VmFlags:", 8)) {
+            here = false;
+            *ret_dumped += !strstr(line, " dd");
+        }
+    }
+    if (list)
+        (void)fclose(list);
+    return mapped;
+}
+
+START_TEST(no_mailbox_is_dumped)
+{
+    int dumped = -1;
+    int mapped = count_mapped(&dumped);
+
+    ck_assert_int_eq(mapped, size);
+    ck_assert_int_eq(dumped, 0);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     Suite *suite = suite_create("mpi mailbox");
@@ -360,6 +393,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, envelopes_that_lie_are_refused);
     tcase_add_test(tests, an_envelope_never_opens_a_later_message_in_its_slot);
     tcase_add_test(tests, a_long_message_is_read_behind_its_writer);
+    tcase_add_test(tests, no_mailbox_is_dumped);
     tcase_add_test(tests, messages_that_are_never_given_back_are_freed_with_their_pool);
     suite_add_tcase(suite, tests);
     if (mailbox_ring_to(mailbox, right) && mailbox_ring_from(mailbox, left))

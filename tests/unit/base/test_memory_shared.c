@@ -4,6 +4,8 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -261,6 +263,50 @@ START_TEST(its_file_cannot_change_its_length)
 }
 END_TEST
 
+/* Would a dump of this process's memory write the byte?  By the system's list of what is mapped. */
+static bool is_dumped(const void *byte)
+{
+    FILE *list = fopen("/proc/self/smaps", "re");
+    uint64_t at = (uint64_t)(uintptr_t)byte;
+    char line[512];
+    bool here = false;
+    bool found = false;
+    bool dumped = true;
+
+    ck_assert_ptr_nonnull(list);
+    while (fgets(line, sizeof line, list)) {
+        uint64_t from = 0;
+        uint64_t to = 0;
+
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " ", &from, &to) == 2)
+            here = from <= at && at < to;
+        else if (here && !strncmp(line, "VmFlags:", 8)) {
+            found = true;
+            dumped = !strstr(line, " dd");
+        }
+    }
+    (void)fclose(list);
+    ck_assert(found);
+    return dumped;
+}
+
+/* A dump fills the pages that it writes. */
+START_TEST(held_blocks_alone_are_dumped)
+{
+    struct shared_file file = memory_shared_file(memory);
+    const unsigned char *at = memory_shared_map(file.fd, &file);
+    unsigned char *block = take(BLOCK);
+
+    ck_assert_ptr_nonnull(at);
+    ck_assert(is_dumped(block) && is_dumped(block + BLOCK - 1));
+    ck_assert(!is_dumped(block + ROOM / 2));
+    ck_assert(!is_dumped(at) && !is_dumped(at + place_of(block, BLOCK)));
+    give(block);
+    ck_assert(!is_dumped(block));
+    memory_shared_unmap(at, &file);
+}
+END_TEST
+
 START_TEST(limits_leave_a_process_without_it)
 {
     struct rlimit limit = {.rlim_cur = ROOM, .rlim_max = ROOM};
@@ -286,6 +332,7 @@ int main(void)
     tcase_add_test(tests, tensors_lie_there);
     tcase_add_test(tests, a_child_does_not_have_it);
     tcase_add_test(tests, its_file_cannot_change_its_length);
+    tcase_add_test(tests, held_blocks_alone_are_dumped);
     suite_add_tcase(suite, tests);
     tests = tcase_create("beside");
     tcase_add_test(tests, files_that_are_not_what_they_are_said_to_be_are_not_mapped);
