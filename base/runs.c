@@ -15,6 +15,21 @@ static inline __attribute__((always_inline)) void copy_fixed(unsigned char *rest
         memcpy(to + i * to_stride, from + i * from_stride, run);
 }
 
+/* The same of blocks [a constant, at least 1] whole ones and at most one more, which overlaps the last of them. */
+static inline __attribute__((always_inline)) void copy_some(unsigned char *restrict to, size_t to_stride,
+                                                            const unsigned char *restrict from, size_t from_stride,
+                                                            size_t run, size_t rows, size_t blocks)
+{
+    for (size_t i = 0; i < rows; i++) {
+        unsigned char *out = to + i * to_stride;
+        const unsigned char *in = from + i * from_stride;
+
+        for (size_t k = 0; k < blocks; k++)
+            memcpy(out + k * BLOCK, in + k * BLOCK, BLOCK);
+        memcpy(out + run - BLOCK, in + run - BLOCK, BLOCK);
+    }
+}
+
 /* run is at least a block: the last one overlaps the one before it. */
 static void copy_blocks(unsigned char *restrict to, size_t to_stride, const unsigned char *restrict from,
                         size_t from_stride, size_t run, size_t rows)
@@ -33,10 +48,27 @@ static void copy_blocks(unsigned char *restrict to, size_t to_stride, const unsi
 static void copy_other(unsigned char *to, size_t to_stride, const unsigned char *from, size_t from_stride, size_t run,
                        size_t rows)
 {
-    if (run >= BLOCK && run <= SHORT_BYTES)
-        copy_blocks(to, to_stride, from, from_stride, run, rows);
-    else
-        copy_fixed(to, to_stride, from, from_stride, run, rows);
+/* A copy of copy_some for each. */
+#define SOME(blocks)                                                                                                   \
+    case blocks:                                                                                                       \
+        copy_some(to, to_stride, from, from_stride, run, rows, blocks);                                                \
+        break
+    switch (run < BLOCK ? 0 : (run - 1) / BLOCK) {
+        SOME(1);
+        SOME(2);
+        SOME(3);
+        SOME(4);
+        SOME(5);
+        SOME(6);
+        SOME(7);
+    default:
+        if (run >= BLOCK && run <= SHORT_BYTES)
+            copy_blocks(to, to_stride, from, from_stride, run, rows);
+        else
+            copy_fixed(to, to_stride, from, from_stride, run, rows);
+        break;
+    }
+#undef SOME
 }
 
 void runs_copy(void *to, size_t to_stride, const void *from, size_t from_stride, size_t run, size_t rows)

@@ -238,6 +238,7 @@ START_TEST(long_messages_out_of_shared_memory_are_lent)
     bool equal[2] = {false, false};
     bool early = true;
 
+    ck_assert(out[0] && out[1] && in[0] && in[1]);
     for (int i = 0; i < 2; i++) {
         struct work *work = NULL;
         struct work *receipt = NULL;
