@@ -14,6 +14,8 @@ enum {
     HEARING_MS = 2000,   /* of a member's other header, until the cause is told without those not heard; half of the
                           * timeout at most */
     DOUBT_MS = 250,      /* of a round without an end, before its peers are asked what they were called with */
+    FIRST_CAPACITY = 8,  /* messages of a round */
+    SPARE_CAPACITY = 32, /* that the record kept for a group's next operation has room for at most */
     DETACH_BYTES = 16384 /* payloads of the caller's memory travel from there from this size on */
 };
 
@@ -41,7 +43,7 @@ static void fill_frame(const struct collective *work, const struct part *part, s
 /* Room for one more message of the round. */
 static enum status grow(struct collective *work, int count, struct error *err)
 {
-    int capacity = work->capacity ? 2 * work->capacity : 8;
+    int capacity = work->capacity ? 2 * work->capacity : FIRST_CAPACITY;
     struct framed_send *sends = NULL;
     struct framed_receive *receives = NULL;
 
@@ -622,6 +624,38 @@ static bool collective_let_go(struct completion *completion)
     return device_let_go(work) && all;
 }
 
+struct collective *collective_take(struct group *group)
+{
+    struct collective *work = atomic_exchange(&group->spare, NULL);
+
+    if (!work) {
+        work = calloc(1, sizeof *work);
+        if (work)
+            work->peers = calloc(2 * (size_t)group->spec.size, sizeof *work->peers);
+        if (!work || !work->peers) {
+            free(work);
+            return NULL;
+        }
+    } else {
+        *work = (struct collective){
+            .sends = work->sends, .receives = work->receives, .capacity = work->capacity, .peers = work->peers};
+    }
+    work->group = group;
+    work->size = group->spec.size;
+    work->rank = group->rank;
+    return work;
+}
+
+void collective_free(struct collective *work)
+{
+    if (!work)
+        return;
+    free(work->sends);
+    free(work->receives);
+    free(work->peers);
+    free(work);
+}
+
 static void destroy(struct completion *completion)
 {
     struct collective *work = (struct collective *)completion;
@@ -634,10 +668,11 @@ static void destroy(struct completion *completion)
     tensor_release(work->send);
     tensor_release(work->recv);
     roll_destroy(work->roll);
-    free(work->sends);
-    free(work->receives);
-    free(work->peers);
-    free(work);
+    if (work->capacity > SPARE_CAPACITY) {
+        collective_free(work);
+        return;
+    }
+    collective_free(atomic_exchange(&work->group->spare, work));
 }
 
 /* Of the library's sum: what it says itself. */

@@ -89,6 +89,12 @@ struct collective {
     int peer_count;
 };
 
+/* An operation of the group, of which nothing but group, size and rank is set; kind->destroy keeps it as the group's
+ * spare, for the next: large blocks cost malloc a search.  Lock held or not.  NULL: no memory. */
+struct collective *collective_take(struct group *group);
+/* Free a spare; NULL: none. */
+void collective_free(struct collective *work);
+
 /* What a message says beyond what all messages of the collective say. */
 struct part {
     uint64_t send_count;

@@ -94,8 +94,10 @@ enum status group_create(struct session *session, const struct group_spec *spec,
 
 void group_destroy(struct group *group)
 {
-    if (group)
-        past_destroy(group->past);
+    if (!group)
+        return;
+    past_destroy(group->past);
+    collective_free(atomic_load(&group->spare));
     free(group);
 }
 
@@ -177,19 +179,12 @@ static enum status prepare(struct group *group, enum operation operation, struct
         st = check_tensors(group, send, recv, err);
     if (st != STATUS_OK)
         return st;
-    work = calloc(1, sizeof *work);
-    if (work)
-        work->peers = calloc(2 * (size_t)group->spec.size, sizeof *work->peers);
-    if (!work || !work->peers) {
-        free(work);
+    work = collective_take(group);
+    if (!work)
         return error_set(err, STATUS_NOMEM, "an operation on group %s", group->spec.name);
-    }
     work->completion.session = group->lane.session;
     work->completion.kind = &collective_kind;
     work->completion.operation = operation;
-    work->group = group;
-    work->size = group->spec.size;
-    work->rank = group->rank;
     if (recv) {
         work->send = tensor_retain(send);
         work->recv = tensor_retain(recv);

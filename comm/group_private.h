@@ -6,14 +6,16 @@
 #include "comm/session_private.h"
 
 struct past;
+struct collective;
 
 struct group {
     struct lane lane;
     struct group_spec spec;
     int rank; /* member index; -1: not a member */
     uint64_t sequence;
-    struct native *native; /* its communicator in the transport's library; NULL: none */
-    struct past *past;     /* roll.h; NULL before the first operation has ended */
+    struct native *native;              /* its communicator in the transport's library; NULL: none */
+    struct past *past;                  /* roll.h; NULL before the first operation has ended */
+    _Atomic(struct collective *) spare; /* one that has ended, for the next */
 };
 
 /* STATUS_INVALID (a repeated or impossible member), STATUS_NOMEM. */
