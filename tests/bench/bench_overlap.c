@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/memory_shared.h"
 #include "comm/group.h"
 #include "comm/plugin.h"
 #include "comm/route.h"
@@ -27,6 +28,8 @@ enum {
     HOST_BYTES = 64
 };
 
+#define SHARED_BYTES ((size_t)1 << 30)
+
 enum { SENDER = 1, RECEIVER = 2, BOTH = SENDER | RECEIVER };
 
 struct options {
@@ -39,6 +42,7 @@ struct options {
 
 struct bench {
     struct options options;
+    struct memory *shared; /* where the bundles lie, as in a run; NULL: in the process's own */
     struct session *session;
     struct group *pair;
     struct route *route;
@@ -331,9 +335,11 @@ static enum status run(struct bench *bench, bool *ret_within, struct error *err)
 
 static enum status start(struct bench *bench, const struct route_spec *route, struct error *err)
 {
-    struct transport_options transport_options = {.startup_timeout_ns = 60 * NS_PER_S};
-    struct session_options options = {
-        .timeout_ns = 60 * NS_PER_S, .startup_timeout_ns = 60 * NS_PER_S, .checks = CHECKS_LIGHT};
+    struct transport_options transport_options = {.startup_timeout_ns = 60 * NS_PER_S, .shared = bench->shared};
+    struct session_options options = {.timeout_ns = 60 * NS_PER_S,
+                                      .startup_timeout_ns = 60 * NS_PER_S,
+                                      .checks = CHECKS_LIGHT,
+                                      .shared = bench->shared};
     struct manifest manifest = {.topology_digest = bench->options.bytes};
     const struct transport_ops *ops = NULL;
     struct transport *transport = NULL;
@@ -371,6 +377,7 @@ int main(int argc, char **argv)
     struct route_spec route = {
         .id = ROUTE_ID, .name = "boundary", .from = 0, .to = 1, .tensor_count = 1, .tensors = &page, .depth = 2};
 
+    bench.shared = memory_shared_create(SHARED_BYTES);
     st = start(&bench, &route, &err);
     if (st == STATUS_OK)
         st = run(&bench, &within, &err);
@@ -381,5 +388,6 @@ int main(int argc, char **argv)
         /* After a failure MPI is not finalised; the starter ends the other rank. */
         _exit(status_exit_code(st));
     }
+    memory_shared_destroy(bench.shared);
     return within ? 0 : 1;
 }
