@@ -79,6 +79,15 @@ if expecting.success(tally, "groups that overlap and a route pass", result):
                 host["memory_total"] == total and 0 < host["memory_available"] <= total and
                 host["simd"] in ("plain", "avx2", "avx512"), "the host, its memory, its SIMD path", str(host))
 
+# Tensors that peers read where they lie: the same data.
+result = check(os.path.join(EXAMPLES, "evaluators.yaml"), 4, ["--json"], extra_env={"FERRY_LEND": "on"})
+if expecting.success(tally, "lent tensors pass", result):
+    tally.check(objects(result)["check"][0]["passed"] == 4, "all of them", result.summary())
+result = check(os.path.join(EXAMPLES, "evaluators.yaml"), 4, extra_env={"FERRY_LEND": "yes"})
+# Before the ranks can talk to each other: several may say it.
+tally.check(result.code == expecting.CODE["environment"] and "FERRY_LEND is 'yes': say on, and" in result.err and
+            not result.left, "lending is asked for clearly", result.summary())
+
 result = check(os.path.join(EXAMPLES, "evaluators.yaml"), 4)
 tally.check(result.code == 0 and re.search(
     r"^evaluators +group +pass +17 +[\d.]+ ms  3, 1 on \S+: all_gather_uneven, barrier, failure_agreement$", result.out,
