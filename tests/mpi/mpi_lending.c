@@ -1,4 +1,4 @@
-/* Payloads that lie in memory which their sender shares: by the transport alone, and in gathers and exchanges.
+/* Payloads that lie in memory which their sender shares, by the transport alone.
  *
  * All communication of a test comes before its first assertion, and a barrier after it, so that a failing rank stays in
  * step.  Alone, a rank finds that there is nobody to lend to. */
@@ -15,34 +15,13 @@
 #include "tests/mpi/world.h"
 #include "tests/suite.h"
 
-enum {
-    ROOM = 64 << 20,
-    TAG = 5,
-    OTHER_TAG = 6,
-    HEADER = 192,
-    BYTES = 100000,
-    MANY = 300,
-    CASES = 120,
-    GROUPS = 200,
-    PART = 20000,
-    TURNS = 100000
-};
+enum { ROOM = 64 << 20, TAG = 5, OTHER_TAG = 6, HEADER = 192, BYTES = 100000, MANY = 300, TURNS = 100000 };
 
 static struct world world;
-static const struct transport_ops *uncounted; /* the transport's own */
-static struct transport_ops counting;
-static int lent; /* messages, by the session */
 static unsigned char *block;
 static unsigned char header[HEADER];
 static int right;
 static int left;
-
-static enum status count_lent(struct transport *transport, struct work *work, uint32_t tag, const void *head,
-                              size_t head_bytes, const struct runs *runs, struct error *err)
-{
-    lent++;
-    return uncounted->send_lent(transport, work, tag, head, head_bytes, runs, err);
-}
 
 static unsigned char byte_of(int rank, size_t at)
 {
@@ -76,9 +55,9 @@ static struct runs strided(void)
 
 static struct work *lend(uint32_t tag, const struct runs *runs)
 {
-    struct work *work = uncounted->reach(world.transport, right, runs);
+    struct work *work = world.ops->reach(world.transport, right, runs);
 
-    if (work && uncounted->send_lent(world.transport, work, tag, header, HEADER, runs, NULL) != STATUS_OK)
+    if (work && world.ops->send_lent(world.transport, work, tag, header, HEADER, runs, NULL) != STATUS_OK)
         return NULL;
     return work;
 }
@@ -88,7 +67,7 @@ static bool has_ended(struct work **work)
 {
     bool ended = false;
 
-    if (*work && uncounted->test(world.transport, *work, &ended, NULL) == STATUS_OK && ended)
+    if (*work && world.ops->test(world.transport, *work, &ended, NULL) == STATUS_OK && ended)
         *work = NULL;
     return !*work;
 }
@@ -105,7 +84,7 @@ static struct message *next(uint32_t tag, size_t *ret_bytes)
     struct message *message = NULL;
 
     for (int i = 0; i < TURNS && !message; i++) {
-        if (uncounted->probe(world.transport, left, tag, &message, ret_bytes, NULL) != STATUS_OK)
+        if (world.ops->probe(world.transport, left, tag, &message, ret_bytes, NULL) != STATUS_OK)
             return NULL;
         clock_sleep_ns(i > 1000 ? NS_PER_US : 0);
     }
@@ -144,13 +123,13 @@ START_TEST(a_lent_message_is_read_where_it_lies_and_then_its_sender_is_done)
     barrier();
     early[0] = has_ended(&work);
     message = next(TAG, &bytes);
-    head = message ? uncounted->look(world.transport, message, &head_bytes, &seen) : NULL;
+    head = message ? world.ops->look(world.transport, message, &head_bytes, &seen) : NULL;
     as_sent = head && is_strided(head, &seen);
     barrier();
     early[1] = has_ended(&work);
     barrier();
     if (message)
-        uncounted->give_back(world.transport, message);
+        world.ops->give_back(world.transport, message);
     ended = ends(&work);
     barrier();
     ck_assert(!early[0]);
@@ -180,7 +159,7 @@ START_TEST(a_lent_message_is_received_like_any_other)
     work = lend(TAG, &runs);
     message = next(TAG, &bytes);
     came = message && bytes == ALL &&
-           uncounted->receive(world.transport, message, in, bytes, &receipt, NULL) == STATUS_OK && ends(&receipt);
+           world.ops->receive(world.transport, message, in, bytes, &receipt, NULL) == STATUS_OK && ends(&receipt);
     ended = ends(&work);
     barrier();
     ck_assert(came);
@@ -211,12 +190,12 @@ START_TEST(what_is_lent_twice_comes_back_twice)
     messages[0] = next(TAG, &bytes);
     barrier();
     if (messages[1])
-        uncounted->give_back(world.transport, messages[1]);
+        world.ops->give_back(world.transport, messages[1]);
     second = ends(&works[1]);
     first = has_ended(&works[0]);
     barrier();
     if (messages[0])
-        uncounted->give_back(world.transport, messages[0]);
+        world.ops->give_back(world.transport, messages[0]);
     last = ends(&works[0]);
     barrier();
     ck_assert(messages[0] && messages[1]);
@@ -250,14 +229,14 @@ START_TEST(long_messages_out_of_shared_memory_are_lent)
         for (size_t k = 0; k < LONG; k++)
             out[i][k] = byte_of(world.rank, k + (size_t)i);
         barrier();
-        (void)uncounted->send(world.transport, right, TAG, out[i], LONG, &work, NULL);
+        (void)world.ops->send(world.transport, right, TAG, out[i], LONG, &work, NULL);
         barrier();
         early = early && (i || !has_ended(&work));
         barrier();
         message = next(TAG, &bytes);
-        looked[i] = message && uncounted->look(world.transport, message, &head_bytes, &runs) && !head_bytes;
+        looked[i] = message && world.ops->look(world.transport, message, &head_bytes, &runs) && !head_bytes;
         came[i] = message && bytes == LONG &&
-                  uncounted->receive(world.transport, message, in[i], LONG, &receipt, NULL) == STATUS_OK &&
+                  world.ops->receive(world.transport, message, in[i], LONG, &receipt, NULL) == STATUS_OK &&
                   ends(&receipt);
         ended[i] = ends(&work);
         equal[i] = true;
@@ -304,10 +283,10 @@ START_TEST(as_many_as_can_be_told_of_are_lent_in_order)
             size_t head_bytes = 0;
             struct message *message = next(TAG, &bytes);
 
-            in_order = in_order && message && uncounted->look(world.transport, message, &head_bytes, &seen) &&
+            in_order = in_order && message && world.ops->look(world.transport, message, &head_bytes, &seen) &&
                        seen.run == 64 + (size_t)i && seen.rows == 1 && seen.bytes[0] == byte_of(left, (size_t)i);
             if (message)
-                uncounted->give_back(world.transport, message);
+                world.ops->give_back(world.transport, message);
         }
         for (int i = 0; i < *count; i++)
             all = ends(&works[turn][i]) && all;
@@ -338,7 +317,7 @@ START_TEST(only_shared_memory_is_within_reach)
     };
 
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
-        ck_assert_msg((uncounted->reach(world.transport, right, &some[i].runs) != NULL) == some[i].reached, "runs %zu",
+        ck_assert_msg((world.ops->reach(world.transport, right, &some[i].runs) != NULL) == some[i].reached, "runs %zu",
                       i);
 }
 END_TEST
@@ -409,248 +388,6 @@ START_TEST(a_rank_without_shared_memory_lends_nothing)
 }
 END_TEST
 
-/* ---- operations ---- */
-
-struct draw {
-    enum operation operation;
-    enum checks checks;
-    bool in_place;
-    uint32_t shared; /* a bit for each member whose tensors are */
-    size_t outer;
-    size_t inner;
-    uint64_t counts[8][8]; /* member i for member k; of a gather [i][0] */
-    uint64_t sent[8];
-    uint64_t received[8];
-};
-
-static uint64_t seed = 11;
-
-static uint64_t draw(uint64_t below)
-{
-    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (seed >> 33) % below;
-}
-
-/* The same on every rank.  Parts are empty, small, or up to some hundreds of KiB. */
-static struct draw draw_case(int number)
-{
-    static const size_t inner[] = {8, 12, 64, 1024, 6000};
-    static const size_t outer[] = {1, 2, 7, 60};
-    struct draw ret = {.operation = OPERATION_ALL_GATHER_EVEN + (enum operation)draw(3),
-                       .checks = (enum checks)draw(3),
-                       .shared = number % 3 ? UINT32_MAX : (uint32_t)draw(16),
-                       .outer = outer[draw(4)],
-                       .inner = inner[draw(5)]};
-    uint64_t most = (draw(2) ? 300000 : 40000) / (ret.outer * ret.inner) + 1;
-    uint64_t even = draw(most + 1);
-
-    ret.in_place = ret.operation != OPERATION_VARIABLE_ALL_TO_ALL && draw(4) == 0;
-    for (int i = 0; i < world.size; i++) {
-        for (int k = 0; k < world.size; k++)
-            ret.counts[i][k] = ret.operation == OPERATION_ALL_GATHER_EVEN ? even : draw(5) ? draw(most + 1) : 0;
-    }
-    return ret;
-}
-
-/* Byte at of row, of what member from gives to member to. */
-static unsigned char given(int number, int from, int to, size_t row, size_t at)
-{
-    return (unsigned char)((size_t)number * 3 + (size_t)from * 37 + (size_t)to * 101 + row * 7 + at * 11 + (at >> 8));
-}
-
-static struct tensor *tensor_of(const struct draw *c, uint64_t extent, bool shared)
-{
-    struct shape shape = {3, {c->outer, extent, c->inner}};
-    struct tensor *tensor = NULL;
-
-    if (tensor_create_in(shared ? world.shared : NULL, DTYPE_U8, &shape, &tensor, NULL) == STATUS_OK)
-        memset(tensor->data, 0xa5, tensor->capacity_bytes);
-    return tensor;
-}
-
-/* Write (or compare) member from's part for to, count extents from start on in a tensor of extent. */
-static bool part(const struct draw *c, int number, struct tensor *tensor, uint64_t extent, uint64_t start, int from,
-                 int to, bool compare)
-{
-    uint64_t count = c->counts[from][to < 0 ? 0 : to];
-    bool equal = true;
-
-    for (size_t row = 0; row < c->outer; row++) {
-        unsigned char *at = tensor->data + (row * extent + start) * c->inner;
-
-        for (size_t i = 0; i < count * c->inner; i++) {
-            if (compare)
-                equal = equal && at[i] == given(number, from, to, row, i);
-            else
-                at[i] = given(number, from, to, row, i);
-        }
-    }
-    return equal;
-}
-
-/* Post one case, wait, compare. */
-static enum status run_case(int number, const struct draw *c, bool *ret_equal, struct error *err)
-{
-    struct group *group = session_group(world.session, 1);
-    bool gather = c->operation != OPERATION_VARIABLE_ALL_TO_ALL;
-    int me = world.size - 1 - world.rank; /* members are the ranks in reverse */
-    bool shared = c->shared >> me & 1;
-    struct completion *completion = NULL;
-    uint64_t receive[8] = {0};
-    uint64_t sends = 0;
-    uint64_t receives = 0;
-    uint64_t start = 0;
-    struct tensor *send = NULL;
-    struct tensor *recv = NULL;
-    enum status st = STATUS_OK;
-
-    for (int i = 0; i < world.size; i++) {
-        receive[i] = c->counts[i][gather ? 0 : me];
-        receives += receive[i];
-        sends += gather ? 0 : c->counts[me][i];
-        start += i < me ? receive[i] : 0;
-    }
-    sends = gather ? c->counts[me][0] : sends;
-    recv = tensor_of(c, receives, shared);
-    send = c->in_place ? tensor_retain(recv) : tensor_of(c, sends, shared);
-    if (gather) {
-        (void)part(c, number, send, c->in_place ? receives : sends, c->in_place ? start : 0, me, -1, false);
-    } else {
-        uint64_t at = 0;
-
-        for (int i = 0; i < world.size; at += c->counts[me][i++])
-            (void)part(c, number, send, sends, at, me, i, false);
-    }
-    session_set_checks(world.session, c->checks);
-    if (c->operation == OPERATION_ALL_GATHER_EVEN)
-        st = group_all_gather_even(group, send, recv, 1, &completion, err);
-    else if (gather)
-        st = group_all_gather_uneven(group, send, recv, 1, receive, &completion, err);
-    else
-        st = group_variable_all_to_all(group, send, recv, 1, c->counts[me], receive, &completion, err);
-    if (st == STATUS_OK)
-        st = completion_wait(completion, DEADLINE_NONE, err);
-    completion_abandon(completion);
-    start = 0;
-    for (int i = 0; i < world.size; start += receive[i++])
-        *ret_equal = *ret_equal && part(c, number, recv, receives, start, i, gather ? -1 : me, true);
-    tensor_release(send);
-    tensor_release(recv);
-    return st;
-}
-
-START_TEST(gathers_and_exchanges_bring_what_was_sent)
-{
-    struct error err = {0};
-    enum status st = STATUS_OK;
-    int wrong = -1;
-    int before = lent;
-
-    for (int i = 0; i < CASES && st == STATUS_OK; i++) {
-        struct draw c = draw_case(i);
-        bool equal = true;
-
-        st = run_case(i, &c, &equal, &err);
-        if (!equal && wrong < 0)
-            wrong = i;
-    }
-    ck_assert_msg(st == STATUS_OK, "%s", err.text);
-    ck_assert_int_eq(wrong, -1);
-    ck_assert_int_eq(lent > before, world.size > 1 && !is_alone());
-}
-END_TEST
-
-/* Parts of 64 KiB with runs of 1 KiB: one message to each other member, whatever is checked; of the process's own
- * memory none. */
-START_TEST(whole_parts_are_lent_once_to_each_member)
-{
-    static const enum operation operations[] = {OPERATION_ALL_GATHER_EVEN, OPERATION_ALL_GATHER_UNEVEN,
-                                                OPERATION_VARIABLE_ALL_TO_ALL};
-    struct error err = {0};
-    enum status st = STATUS_OK;
-    int counts[3][2];
-    bool equal = true;
-
-    for (int i = 0; i < 3; i++) {
-        for (int shared = 0; shared < 2 && st == STATUS_OK; shared++) {
-            struct draw c = {.operation = operations[i],
-                             .checks = (enum checks)i,
-                             .shared = shared ? UINT32_MAX : 0,
-                             .outer = 300,
-                             .inner = 1024};
-            int before = lent;
-
-            for (int k = 0; k < 64; k++)
-                c.counts[k / 8][k % 8] = 1;
-            st = run_case(i, &c, &equal, &err);
-            counts[i][shared] = lent - before;
-        }
-    }
-    ck_assert_msg(st == STATUS_OK, "%s", err.text);
-    ck_assert(equal);
-    for (int i = 0; i < 3; i++) {
-        ck_assert_int_eq(counts[i][0], 0);
-        ck_assert_int_eq(counts[i][1], is_alone() ? 0 : world.size - 1);
-    }
-}
-END_TEST
-
-/* More parts lent than can be told of, to members that ask for the last first. */
-START_TEST(more_gathers_than_can_be_lent_wait_for_nothing)
-{
-    static struct completion *completions[GROUPS];
-    static struct tensor *tensors[GROUPS];
-    struct shape shape = {1, {(uint64_t)world.size * PART}};
-    struct error err = {0};
-    enum status st = STATUS_OK;
-    bool backwards = world.rank % 2;
-    bool equal = true;
-
-    session_set_checks(world.session, CHECKS_LIGHT);
-    for (int i = 0; i < GROUPS && st == STATUS_OK; i++) {
-        int at = backwards ? GROUPS - 1 - i : i;
-        size_t own = (size_t)(world.size - 1 - world.rank) * PART;
-
-        st = tensor_create_in(world.shared, DTYPE_U8, &shape, &tensors[at], &err);
-        if (st == STATUS_OK)
-            memset(tensors[at]->data + own, at + world.rank, PART);
-        if (st == STATUS_OK)
-            st = group_all_gather_even(session_group(world.session, (uint32_t)at + 1), tensors[at], tensors[at], 0,
-                                       &completions[at], &err);
-        if (st == STATUS_OK && backwards)
-            st = completion_wait(completions[at], DEADLINE_NONE, &err);
-    }
-    for (int i = 0; i < GROUPS && st == STATUS_OK; i++)
-        st = completion_wait(completions[i], DEADLINE_NONE, &err);
-    for (int i = 0; i < GROUPS; i++) {
-        for (int rank = 0; st == STATUS_OK && rank < world.size; rank++)
-            equal = equal && tensors[i]->data[(size_t)(world.size - rank) * PART - 1] == (unsigned char)(i + rank);
-        completion_abandon(completions[i]);
-        tensor_release(tensors[i]);
-    }
-    ck_assert_msg(st == STATUS_OK, "%s", err.text);
-    ck_assert(equal);
-}
-END_TEST
-
-/* Groups of all, in reverse order, with the ids from 1 on. */
-static enum status build(struct error *err)
-{
-    static struct group_spec groups[GROUPS];
-    const struct manifest manifest = {.topology_digest = 1};
-    enum status st = session_consensus(world.session, &manifest, err);
-
-    for (int i = 0; i < GROUPS; i++)
-        groups[i] = (struct group_spec){.id = (uint32_t)i + 1,
-                                        .name = "all",
-                                        .size = world.size,
-                                        .members = world.members,
-                                        .operations = OPERATIONS_ALL,
-                                        .dtypes = DTYPES_ALL,
-                                        .max_bytes = 1 << 24};
-    return st == STATUS_OK ? session_build(world.session, groups, GROUPS, NULL, 0, err) : st;
-}
-
 static enum status start(struct error *err)
 {
     enum status st = STATUS_OK;
@@ -661,10 +398,6 @@ static enum status start(struct error *err)
     st = world_open(&world, err);
     if (st != STATUS_OK)
         return st;
-    uncounted = world.ops;
-    counting = *world.ops;
-    counting.send_lent = count_lent;
-    world.ops = &counting;
     right = (world.rank + 1) % world.size;
     left = (world.rank + world.size - 1) % world.size;
     for (size_t i = 0; i < BYTES; i++)
@@ -674,10 +407,10 @@ static enum status start(struct error *err)
     return STATUS_OK;
 }
 
-/* Before there is a session, whose thread uses the transport as well. */
-static int try_transport(void)
+/* Without a session, whose thread uses the transport as well. */
+static int try_transport(enum status st, struct error *err)
 {
-    Suite *suite = suite_create("mpi lending, the transport");
+    Suite *suite = suite_create("mpi lending");
     TCase *tests = tcase_create("transport");
 
     tcase_set_timeout(tests, 100);
@@ -692,33 +425,14 @@ static int try_transport(void)
         tcase_add_test(tests, a_rank_without_shared_memory_lends_nothing);
     }
     suite_add_tcase(suite, tests);
-    return suite_run_here(suite);
-}
-
-static int try_operations(void)
-{
-    const struct session_options options = {
-        .timeout_ns = 30 * NS_PER_S, .startup_timeout_ns = 30 * NS_PER_S, .checks = CHECKS_FULL};
-    Suite *suite = suite_create("mpi lending, operations");
-    TCase *tests = tcase_create("operations");
-    struct error err = {0};
-    enum status st = session_create(world.ops, world.transport, &options, &world.session, &err);
-
-    if (st == STATUS_OK)
-        st = build(&err);
-    tcase_set_timeout(tests, 100);
-    tcase_add_test(tests, gathers_and_exchanges_bring_what_was_sent);
-    tcase_add_test(tests, whole_parts_are_lent_once_to_each_member);
-    tcase_add_test(tests, more_gathers_than_can_be_lent_wait_for_nothing);
-    suite_add_tcase(suite, tests);
-    return world_run(&world, suite, st, &err);
+    return world_run(&world, suite, st, err);
 }
 
 int main(int argc, char **argv)
 {
     struct error err = {0};
     int level = 0;
-    int failed = 1;
+    int failed = 0;
 
     (void)MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     if (level < MPI_THREAD_MULTIPLE) {
@@ -726,12 +440,7 @@ int main(int argc, char **argv)
         (void)MPI_Finalize();
         return 77;
     }
-    if (start(&err) == STATUS_OK) {
-        failed = try_transport();
-        failed |= try_operations();
-    } else {
-        (void)fprintf(stderr, "%s\n", err.text);
-    }
+    failed = try_transport(start(&err), &err);
     if (block)
         world.shared->ops->release(world.shared, block);
     memory_shared_destroy(world.shared);
