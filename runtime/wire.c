@@ -237,6 +237,8 @@ static const char *memory_words(enum device_decision decision)
 
 const char *wire_memory(const struct wire *wire)
 {
+    if (!wire->device && wire->shared)
+        return "host memory, read in place by ranks of the host";
     return memory_words(!wire->device ? DEVICES_UNUSED : wire->ops->device ? DEVICES_NATIVE : DEVICES_STAGED);
 }
 

@@ -54,7 +54,8 @@ struct wire_preview {
  */
 void wire_preview(bool device_memory, struct wire_preview *ret);
 
-/* Where tensors lie, in words: "host memory", "device memory", "device memory, staged through pinned host memory". */
+/* Where tensors lie, in words: "host memory", "host memory, read in place by ranks of the host", "device memory",
+ * "device memory, staged through pinned host memory". */
 const char *wire_memory(const struct wire *wire);
 
 /* Tell a session of the memories. */

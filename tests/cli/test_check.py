@@ -82,7 +82,9 @@ if expecting.success(tally, "groups that overlap and a route pass", result):
 # Tensors that peers read where they lie: the same data.
 result = check(os.path.join(EXAMPLES, "evaluators.yaml"), 4, ["--json"], extra_env={"FERRY_LEND": "on"})
 if expecting.success(tally, "lent tensors pass", result):
-    tally.check(objects(result)["check"][0]["passed"] == 4, "all of them", result.summary())
+    head = objects(result)["check"][0]
+    tally.check((head["passed"], head["memory"]) == (4, "host memory, read in place by ranks of the host"),
+                "all of them, from there", str(head))
 result = check(os.path.join(EXAMPLES, "evaluators.yaml"), 4, extra_env={"FERRY_LEND": "yes"})
 # Before the ranks can talk to each other: several may say it.
 tally.check(result.code == expecting.CODE["environment"] and "FERRY_LEND is 'yes': say on, and" in result.err and
