@@ -12,9 +12,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/memory_host.h"
@@ -184,29 +181,21 @@ static bool shared_holds(const struct memory *memory, const void *bytes, size_t 
     return find(shared_of(memory), bytes, count);
 }
 
-/* A file that would exceed the limit on files kills its writer. */
-static bool may_grow(uint64_t bytes)
+/* The addresses of its file, without access.  A child would share them, and write there. */
+static bool map_addresses(struct shared *shared)
 {
-    struct rlimit limit;
+    void *at = mmap(NULL, shared->file.bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, shared->file.fd, 0);
 
-    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes;
-}
-
-/* Its length is there at once and cannot change, so nobody who has mapped it meets its end. */
-static bool create_file(struct shared_file *file)
-{
-    if (!may_grow(file->bytes) || getrandom(&file->nonce, sizeof file->nonce, 0) != sizeof file->nonce)
+    if (at == MAP_FAILED)
         return false;
-    file->fd = memfd_create("ferry-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    return file->fd >= 0 && !ftruncate(file->fd, (off_t)file->bytes) &&
-           !fcntl(file->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    shared->at = at;
+    return !madvise(at, shared->file.bytes, MADV_DONTFORK) && !madvise(at, shared->file.bytes, MADV_DONTDUMP);
 }
 
 struct memory *memory_shared_create(size_t most_bytes)
 {
     struct shared *shared = calloc(1, sizeof *shared);
     size_t pages = 0;
-    void *at = MAP_FAILED;
 
     if (!shared || !pages_for(most_bytes, &pages) || sysconf(_SC_PAGESIZE) != PAGE_BYTES) {
         free(shared);
@@ -218,23 +207,13 @@ struct memory *memory_shared_create(size_t most_bytes)
     shared->ops.release = shared_release;
     shared->ops.holds = shared_holds;
     shared->memory = (struct memory){.ops = &shared->ops, .kind = MEMORY_SHARED};
-    shared->file = (struct shared_file){.fd = -1, .bytes = pages * PAGE_BYTES};
-    if (create_file(&shared->file))
-        at = mmap(NULL, shared->file.bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, shared->file.fd, 0);
-    if (at != MAP_FAILED)
-        shared->at = at;
-    if (!shared->at || madvise(at, shared->file.bytes, MADV_DONTFORK) ||
-        madvise(at, shared->file.bytes, MADV_DONTDUMP) || mprotect(at, PAGE_BYTES, PROT_READ | PROT_WRITE) ||
-        pthread_mutex_init(&shared->lock, NULL)) {
-        if (shared->at)
-            (void)munmap(shared->at, shared->file.bytes);
-        if (shared->file.fd >= 0)
-            (void)close(shared->file.fd);
-        free(shared);
-        return NULL;
-    }
-    memcpy(shared->at, &shared->file.nonce, sizeof shared->file.nonce);
-    return &shared->memory;
+    if (shared_file_create("ferry-shared", pages * PAGE_BYTES, &shared->file) && map_addresses(shared) &&
+        !pthread_mutex_init(&shared->lock, NULL))
+        return &shared->memory;
+    shared_file_unmap(shared->at, &shared->file);
+    shared_file_close(&shared->file);
+    free(shared);
+    return NULL;
 }
 
 void memory_shared_destroy(struct memory *memory)
@@ -245,8 +224,8 @@ void memory_shared_destroy(struct memory *memory)
         return;
     if (shared->held)
         return;
-    (void)munmap(shared->at, shared->file.bytes);
-    (void)close(shared->file.fd);
+    shared_file_unmap(shared->at, &shared->file);
+    shared_file_close(&shared->file);
     (void)pthread_mutex_destroy(&shared->lock);
     free(shared);
 }
@@ -264,31 +243,4 @@ bool memory_shared_find(const struct memory *memory, const void *bytes, size_t c
         return false;
     *ret = (uint64_t)((const unsigned char *)bytes - shared->at);
     return true;
-}
-
-const unsigned char *memory_shared_map(int fd, const struct shared_file *file)
-{
-    struct stat about;
-    uint64_t nonce = 0;
-    int seals = fcntl(fd, F_GET_SEALS);
-    void *at = NULL;
-
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || file->bytes < sizeof nonce || fstat(fd, &about) || about.st_size < 0 ||
-        (uint64_t)about.st_size != file->bytes)
-        return NULL;
-    at = mmap(NULL, file->bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (at == MAP_FAILED)
-        return NULL;
-    (void)madvise(at, file->bytes, MADV_DONTDUMP);
-    memcpy(&nonce, at, sizeof nonce);
-    if (nonce == file->nonce)
-        return at;
-    (void)munmap(at, file->bytes);
-    return NULL;
-}
-
-void memory_shared_unmap(const unsigned char *at, const struct shared_file *file)
-{
-    if (at)
-        (void)munmap((void *)(uintptr_t)at, file->bytes);
 }

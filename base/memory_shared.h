@@ -1,14 +1,15 @@
 /* Memory of this process that other processes of its host can read where it lies: what a peer needs then is copied
  * once, by the peer, from its place to its place.
  *
- * It is one unnamed file in memory, of a size that never changes, whose pages are there only while a block lies in
- * them.  Blocks of at least SHARED_LEAST_BYTES are taken from it, smaller ones, and those for which it has no room,
- * from the process's own memory: allocate never fails for want of room in the file.  A block that was released cannot
- * be touched any more, nor the page behind one that was not.  A child of this process does not have it. */
+ * It is one unnamed file in memory (shared_file.h), whose pages are there only while a block lies in them.  Blocks of
+ * at least SHARED_LEAST_BYTES are taken from it, smaller ones, and those for which it has no room, from the process's
+ * own memory: allocate never fails for want of room in the file.  A block that was released cannot be touched any more,
+ * nor the page behind one that was not.  A child of this process does not have it. */
 #ifndef BASE_MEMORY_SHARED_H
 #define BASE_MEMORY_SHARED_H
 
 #include "base/memory.h"
+#include "base/shared_file.h"
 
 enum { SHARED_LEAST_BYTES = 16384 };
 
@@ -20,22 +21,10 @@ struct memory *memory_shared_create(size_t most_bytes);
  * the end of the process: after a failure something may still be sent from there.  NULL is allowed. */
 void memory_shared_destroy(struct memory *memory);
 
-/* What a peer needs to find it: the number of the file in this process, which stays open as long as the memory, how
- * long it is, and a number drawn at random that lies at its beginning. */
-struct shared_file {
-    int fd;
-    uint64_t bytes;
-    uint64_t nonce;
-};
+/* What peers map, for reading; it stays open as long as the memory. */
 struct shared_file memory_shared_file(const struct memory *memory);
 
-/* Do these bytes lie in one block of it?  *ret: where in the file.  NULL, and memory of
- * another kind: no. */
+/* Do these bytes lie in one block of it?  *ret: where in the file.  NULL, and memory of another kind: no. */
 bool memory_shared_find(const struct memory *memory, const void *bytes, size_t count, uint64_t *ret);
-
-/* Map a peer's, for reading: fd is its file, opened here (borrowed), file what the peer said of it.  NULL: it is not
- * that file, or it could become shorter, so that reading it would end this process. */
-const unsigned char *memory_shared_map(int fd, const struct shared_file *file);
-void memory_shared_unmap(const unsigned char *at, const struct shared_file *file); /* NULL is allowed */
 
 #endif

@@ -1,22 +1,27 @@
 /* Payloads that stay where they are: in memory that the sender shares with its host (base/memory_shared.h).
  *
- * The receiver has mapped that memory for reading.  A lent message is one cell of the post, with its header and where
- * the payload lies (struct lent); a slot of the mailbox, without room, is emptied when the receiver has read, and only
- * then is the send over.  So every byte is copied once, by the receiver, to where it belongs. */
+ * The receiver has mapped that memory for reading (mpi_host.h).  A lent message is one cell of the post, with its
+ * header and where the payload lies (struct lent); a slot of the mailbox, without room, is emptied when the receiver
+ * has read, and only then is the send over.  So every byte is copied once, by the receiver, to where it belongs. */
 #ifndef BACKENDS_MPI_LENDING_H
 #define BACKENDS_MPI_LENDING_H
 
-#include <mpi.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backends/mpi/mpi_host.h"
 #include "backends/mpi/mpi_ring.h"
 #include "base/runs.h"
 #include "base/status.h"
 
 struct memory;
-struct lending; /* this process's memory, and that of its peers */
+
+/* This process's memory, and those of its peers.  Both are borrowed, and either may be NULL. */
+struct lending {
+    const struct memory *memory; /* shared with the host as HOST_TENSORS */
+    const struct host *host;
+};
 
 /* Where the payload lies in the sender's file, rows runs, a stride apart; and the mailbox's slot, by whose state the
  * sender knows that it was read. */
@@ -31,11 +36,6 @@ struct lent {
 };
 
 enum { LENDING_HEADER_BYTES = RING_CELL_BYTES - (int)sizeof(struct lent) };
-
-/* Collective over comm, blocks.  memory: what this process shares (borrowed until lending_close); NULL: none.  NULL: no
- * process of this host lends to this one, or reads what it lends. */
-struct lending *lending_open(MPI_Comm comm, const struct memory *memory);
-void lending_close(struct lending *lending);
 
 /* Can peer read these runs where they lie?  *ret: where, but for the slot. */
 bool lending_reaches(const struct lending *lending, int peer, const struct runs *runs, struct lent *ret);

@@ -1,5 +1,4 @@
-/* A mailbox is an unnamed file in memory that peers of the same host open through /proc and map: no name is left
- * behind, however a process ends.  A number drawn at random, told over MPI, proves that what was opened is the peer's.
+/* A mailbox is a file in memory that its peers have mapped, too (base/shared_file.h).
  *
  * It holds a table of slots and room for their messages, in units of some pages.  Only its owner looks for room and
  * fills slots; a slot is full until its receiver, and nobody else, has emptied it.  The envelope names the message's
@@ -18,17 +17,10 @@
  * peer wrote last, and tells by how long it takes to come. */
 #include "backends/mpi/mpi_mailbox.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/size.h"
@@ -69,21 +61,18 @@ struct mailbox_slot {
 
 /* What lies in the shared file; behind it the rings [processes of the host]. */
 struct box {
-    uint64_t nonce;
+    unsigned char nonce[SHARED_FILE_NONCE_BYTES];
     struct mailbox_slot slots[SLOTS];
     _Alignas(4096) unsigned char room[UNITS][UNIT_BYTES];
 };
 
 struct mailbox {
-    int size; /* of the world */
-    int rank;
-    size_t bytes; /* of every box */
-    int place;    /* among the processes of the host */
-    int *places;  /* [size] of those that are among them */
-    struct box *own;
-    struct box **boxes; /* [size] of the peers whose mail is read; else NULL */
-    bool *reaches;      /* [size] who reads ours */
-    int8_t *near;       /* [size] looks that came soon less those that did not, at most SURE of either */
+    const struct host *host;
+    int rank_count;
+    struct shared_file file;
+    struct box *own;    /* NULL: none */
+    struct box **boxes; /* [rank_count] of the peers whose mail is read; else NULL */
+    int8_t *near;       /* [rank_count] looks that came soon less those that did not, at most SURE of either */
     uint64_t clock_ns;  /* what two looks at the clock differ by */
 
     /* Of its own box. */
@@ -96,102 +85,6 @@ struct mailbox {
     int peers[SLOTS]; /* who takes it */
     bool unit_held[UNITS];
 };
-
-/* What a process tells the others of its host. */
-struct notice {
-    int32_t rank;
-    int32_t pid;
-    int32_t fd; /* -1: it has no mailbox */
-    int32_t unused;
-    uint64_t nonce;
-};
-
-/* Without it in a dump of memory after a crash, which would fill every page of every mailbox of the host. */
-static struct box *map(int fd, size_t bytes)
-{
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-    if (at == MAP_FAILED)
-        return NULL;
-    (void)madvise(at, bytes, MADV_DONTDUMP);
-    return at;
-}
-
-/* A file that would exceed the limit on files kills its writer. */
-static bool may_grow(size_t bytes)
-{
-    struct rlimit limit;
-
-    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes;
-}
-
-/* Returns its file, -1 without one. */
-static int create_box(struct mailbox *mailbox)
-{
-    uint64_t nonce = 0;
-    int fd = may_grow(mailbox->bytes) ? memfd_create("ferry-mailbox", MFD_CLOEXEC) : -1;
-
-    if (fd >= 0 && getrandom(&nonce, sizeof nonce, 0) == sizeof nonce && !ftruncate(fd, (off_t)mailbox->bytes))
-        mailbox->own = map(fd, mailbox->bytes);
-    if (mailbox->own) {
-        mailbox->own->nonce = nonce;
-        return fd;
-    }
-    if (fd >= 0)
-        (void)close(fd);
-    return -1;
-}
-
-/* NULL where it cannot be opened, or is another's. */
-static struct box *open_box(const struct notice *notice, size_t bytes)
-{
-    struct box *box = NULL;
-    char path[64];
-    struct stat about;
-    int fd = -1;
-
-    if (notice->fd < 0)
-        return NULL;
-    (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)notice->pid, (int)notice->fd);
-    if (stat(path, &about) || !S_ISREG(about.st_mode) || about.st_size != (off_t)bytes)
-        return NULL;
-    fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0)
-        return NULL;
-    if (!fstat(fd, &about) && S_ISREG(about.st_mode) && about.st_size == (off_t)bytes)
-        box = map(fd, bytes);
-    (void)close(fd);
-    if (box && box->nonce != notice->nonce) {
-        (void)munmap(box, bytes);
-        box = NULL;
-    }
-    return box;
-}
-
-/* Everybody's notice, and then who could read whose.  Collective over the host's processes [count]. */
-static bool introduce(struct mailbox *mailbox, MPI_Comm host, int count, int fd, struct notice *notices, char *reads,
-                      char *read_by)
-{
-    struct notice own = {.rank = mailbox->rank, .pid = (int32_t)getpid(), .fd = fd};
-
-    own.nonce = mailbox->own ? mailbox->own->nonce : 0;
-    if (MPI_Allgather(&own, (int)sizeof own, MPI_BYTE, notices, (int)sizeof own, MPI_BYTE, host) != MPI_SUCCESS)
-        return false;
-    for (int i = 0; i < count; i++) {
-        int peer = notices[i].rank;
-
-        mailbox->places[peer] = i;
-        if (peer == mailbox->rank)
-            continue;
-        mailbox->boxes[peer] = open_box(&notices[i], mailbox->bytes);
-        reads[i] = mailbox->boxes[peer] != NULL;
-    }
-    if (MPI_Alltoall(reads, 1, MPI_CHAR, read_by, 1, MPI_CHAR, host) != MPI_SUCCESS)
-        return false;
-    for (int i = 0; i < count; i++)
-        mailbox->reaches[notices[i].rank] = read_by[i] != 0;
-    return true;
-}
 
 /* The least of some. */
 static uint64_t clock_cost(void)
@@ -207,88 +100,51 @@ static uint64_t clock_cost(void)
     return least;
 }
 
-/* Lists for a world of size ranks, and how large the boxes of a host of count processes are.  NULL: no memory. */
-static struct mailbox *create(int count, int size)
-{
-    struct mailbox *mailbox = calloc(1, sizeof *mailbox);
-    size_t rings = 0;
-
-    if (!mailbox)
-        return NULL;
-    mailbox->boxes = calloc((size_t)size, sizeof(struct box *));
-    mailbox->reaches = calloc((size_t)size, sizeof *mailbox->reaches);
-    mailbox->near = calloc((size_t)size, sizeof *mailbox->near);
-    mailbox->places = calloc((size_t)size, sizeof *mailbox->places);
-    if (mailbox->boxes && mailbox->reaches && mailbox->near && mailbox->places &&
-        size_mul((size_t)count, ring_bytes(), &rings) == STATUS_OK &&
-        size_add(sizeof(struct box), rings, &mailbox->bytes) == STATUS_OK)
-        return mailbox;
-    mailbox_close(mailbox);
-    return NULL;
-}
-
-/* A process without memory for its lists takes part in what tells the others so, and in nothing else. */
-static struct mailbox *share(MPI_Comm host, int count, int rank, int size, bool able)
-{
-    struct mailbox *mailbox = create(count, size);
-    struct notice *notices = calloc((size_t)count, sizeof *notices);
-    char *flags = calloc(2 * (size_t)count, 1);
-    bool ready = able && mailbox && notices && flags;
-    bool open = false;
-    int fd = -1;
-    int own = ready;
-    int all = 0;
-
-    if (MPI_Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, host) == MPI_SUCCESS && ready && all) {
-        mailbox->size = size;
-        mailbox->rank = rank;
-        mailbox->clock_ns = clock_cost();
-        (void)MPI_Comm_rank(host, &mailbox->place);
-        fd = create_box(mailbox);
-        open = introduce(mailbox, host, count, fd, notices, flags, flags + count);
-    }
-    if (fd >= 0)
-        (void)close(fd);
-    free(flags);
-    free(notices);
-    if (open)
-        return mailbox;
-    mailbox_close(mailbox);
-    return NULL;
-}
-
-struct mailbox *mailbox_open(MPI_Comm comm, bool able)
+struct mailbox *mailbox_create(const struct host *host, int rank_count)
 {
     struct mailbox *mailbox = NULL;
-    MPI_Comm host = MPI_COMM_NULL;
-    int rank = 0;
-    int size = 0;
-    int count = 0;
+    size_t bytes = 0;
 
-    (void)MPI_Comm_rank(comm, &rank);
-    (void)MPI_Comm_size(comm, &size);
-    if (MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host) != MPI_SUCCESS)
+    if (host_size(host) < 2 || !(mailbox = calloc(1, sizeof *mailbox)))
         return NULL;
-    (void)MPI_Comm_size(host, &count);
-    if (count > 1)
-        mailbox = share(host, count, rank, size, able);
-    (void)MPI_Comm_free(&host);
+    mailbox->host = host;
+    mailbox->rank_count = rank_count;
+    mailbox->file.fd = -1;
+    mailbox->boxes = calloc((size_t)rank_count, sizeof(struct box *));
+    mailbox->near = calloc((size_t)rank_count, sizeof *mailbox->near);
+    if (!mailbox->boxes || !mailbox->near || size_mul((size_t)host_size(host), ring_bytes(), &bytes) != STATUS_OK ||
+        size_add(sizeof(struct box), bytes, &bytes) != STATUS_OK) {
+        mailbox_close(mailbox);
+        return NULL;
+    }
+    mailbox->clock_ns = clock_cost();
+    if (shared_file_create("ferry-mailbox", bytes, &mailbox->file))
+        mailbox->own = shared_file_map(mailbox->file.fd, &mailbox->file, true);
+    if (!mailbox->own)
+        shared_file_close(&mailbox->file);
     return mailbox;
+}
+
+struct shared_file mailbox_file(const struct mailbox *mailbox)
+{
+    return mailbox ? mailbox->file : (struct shared_file){.fd = -1};
+}
+
+void mailbox_open(struct mailbox *mailbox)
+{
+    for (int rank = 0; mailbox && rank < mailbox->rank_count; rank++)
+        mailbox->boxes[rank] = host_memory(mailbox->host, HOST_MAIL, rank, NULL);
+    if (mailbox)
+        shared_file_close(&mailbox->file);
 }
 
 void mailbox_close(struct mailbox *mailbox)
 {
     if (!mailbox)
         return;
-    for (int i = 0; mailbox->boxes && i < mailbox->size; i++) {
-        if (mailbox->boxes[i])
-            (void)munmap(mailbox->boxes[i], mailbox->bytes);
-    }
-    if (mailbox->own)
-        (void)munmap(mailbox->own, mailbox->bytes);
-    free(mailbox->places);
+    shared_file_unmap(mailbox->own, &mailbox->file);
+    shared_file_close(&mailbox->file);
     free(mailbox->boxes);
-    free(mailbox->reaches);
     free(mailbox->near);
     free(mailbox);
 }
@@ -300,12 +156,16 @@ static struct ring *ring_of(struct box *box, int place)
 
 struct ring *mailbox_ring_to(const struct mailbox *mailbox, int peer)
 {
-    return mailbox && mailbox->reaches[peer] ? ring_of(mailbox->own, mailbox->places[peer]) : NULL;
+    if (!mailbox || !host_reads(mailbox->host, HOST_MAIL, peer))
+        return NULL;
+    return ring_of(mailbox->own, host_place(mailbox->host, peer));
 }
 
 struct ring *mailbox_ring_from(const struct mailbox *mailbox, int peer)
 {
-    return mailbox && mailbox->boxes[peer] ? ring_of(mailbox->boxes[peer], mailbox->place) : NULL;
+    if (!mailbox || !mailbox->boxes[peer])
+        return NULL;
+    return ring_of(mailbox->boxes[peer], host_own_place(mailbox->host));
 }
 
 static int units_of(size_t bytes)

@@ -6,15 +6,16 @@
  * order of (peer, tag) is held by its envelope, which says where it lies and travels by the post (mpi_post.h), whose
  * rings lie in the same memory.
  *
- * Where a process cannot map a peer's mailbox, or no room is left in it, the message goes through MPI as it is. */
+ * Where a process could not map a peer's mailbox (mpi_host.h), or no room is left in it, the message goes through MPI
+ * as it is. */
 #ifndef BACKENDS_MPI_MAILBOX_H
 #define BACKENDS_MPI_MAILBOX_H
 
-#include <mpi.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backends/mpi/mpi_host.h"
 #include "backends/mpi/mpi_ring.h"
 #include "base/status.h"
 
@@ -34,9 +35,14 @@ struct mail {
 
 _Static_assert(sizeof(struct mail) == 24, "an envelope has no gaps");
 
-/* Collective over comm, blocks.  able: false where the process lacks what else it takes to use one, or is not to; then
- * it only tells the others of its host so, and none of them has one.  NULL: no process shares one with this one. */
-struct mailbox *mailbox_open(MPI_Comm comm, bool able);
+/* For this process of a host, which is borrowed until mailbox_close; rank_count: of its world.  NULL: no memory for its
+ * lists, or no other process on the host.  Where this process cannot share memory it has none of its own, and reads
+ * those of the others. */
+struct mailbox *mailbox_create(const struct host *host, int rank_count);
+/* What its peers map, as HOST_MAIL; without one of its own, and where mailbox is NULL, its fd is -1. */
+struct shared_file mailbox_file(const struct mailbox *mailbox);
+/* Once host_share was called: nobody else opens the file any more.  NULL is allowed. */
+void mailbox_open(struct mailbox *mailbox);
 void mailbox_close(struct mailbox *mailbox);
 
 /* The ring to (from) this world rank, lent until the mailbox is closed.  NULL: it does not read this mailbox, or this

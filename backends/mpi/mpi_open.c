@@ -9,6 +9,7 @@
 #include "backends/mpi/mpi_errors.h"
 #include "backends/mpi/mpi_private.h"
 #include "base/clock.h"
+#include "base/memory_shared.h"
 
 /* A rank that came to the end too early leaves after those that miss it have had their say. */
 #define CLOSE_SLACK_NS (8 * NS_PER_S)
@@ -114,44 +115,29 @@ static uint32_t max_tag(MPI_Comm comm)
     return (uint32_t)*bound;
 }
 
-/* Hosts = processes that are first on theirs.  Collective. */
-static int count_hosts(MPI_Comm comm, int rank)
-{
-    MPI_Comm host = MPI_COMM_NULL;
-    int first = 0;
-    int hosts = 0;
-
-    if (MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host) == MPI_SUCCESS) {
-        (void)MPI_Comm_rank(host, &first);
-        (void)MPI_Comm_free(&host);
-    }
-    first = first == 0;
-    return MPI_Allreduce(&first, &hosts, 1, MPI_INT, MPI_SUM, comm) == MPI_SUCCESS ? hosts : 0;
-}
-
 /* Every rank's host, so that a failure can be told with it.  Without memory for them it is told without.  Collective:
  * every rank takes part in the exchange or none. */
 static void gather_hosts(struct transport *transport)
 {
-    char(*host)[HOST_BYTES] = calloc((size_t)transport->size, sizeof *host);
-    char own[HOST_BYTES] = "";
+    char(*host)[HOST_NAME_BYTES] = calloc((size_t)transport->size, sizeof *host);
+    char own[HOST_NAME_BYTES] = "";
     int ready = host != NULL;
     int all = 0;
 
     (void)gethostname(own, sizeof own - 1);
     if (MPI_Allreduce(&ready, &all, 1, MPI_INT, MPI_MIN, transport->payload) == MPI_SUCCESS && all &&
-        MPI_Allgather(own, HOST_BYTES, MPI_CHAR, host, HOST_BYTES, MPI_CHAR, transport->payload) == MPI_SUCCESS)
+        MPI_Allgather(own, HOST_NAME_BYTES, MPI_CHAR, host, HOST_NAME_BYTES, MPI_CHAR, transport->payload) ==
+            MPI_SUCCESS)
         transport->host = host;
     else
         free(host);
 }
 
 /* "Open MPI v4.1.4, 2 hosts": the library's own words up to the first comma or line end. */
-static void describe(struct transport *transport)
+static void describe(struct transport *transport, int hosts)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "MPI";
     int length = 0;
-    int hosts = count_hosts(transport->payload, transport->rank);
 
     (void)MPI_Get_library_version(version, &length);
     version[strcspn(version, ",\n\t")] = '\0';
@@ -174,6 +160,28 @@ static enum status choose_shared(bool *ret, struct error *err)
         "FERRY_MPI_SHARED is '%.40s': say off, and ranks of one host exchange all messages through MPI, or "
         "on, as without it",
         chosen);
+}
+
+/* Meet the processes of this host, and share with them what there is.  Without a post nothing of it is used.
+ * Collective. */
+static void share(struct transport *transport, bool shared, const struct memory *lent)
+{
+    struct shared_file files[HOST_KINDS] = {[HOST_TENSORS] = {.fd = -1}};
+    int hosts = 0;
+
+    transport->here = host_open(transport->payload, &hosts);
+    describe(transport, hosts);
+    transport->post = post_create(transport->size);
+    if (shared && transport->post)
+        transport->mailbox = mailbox_create(transport->here, transport->size);
+    transport->lending = (struct lending){transport->mailbox ? lent : NULL, transport->here};
+    files[HOST_MAIL] = mailbox_file(transport->mailbox);
+    if (transport->lending.memory)
+        files[HOST_TENSORS] = memory_shared_file(lent);
+    host_share(transport->here, files, transport->mailbox != NULL);
+    mailbox_open(transport->mailbox);
+    if (transport->post)
+        post_open(transport->post, transport->mailbox, transport->max_tag, MAX_MESSAGE);
 }
 
 enum status mpi_open(const struct transport_options *options, struct transport **ret, struct error *err)
@@ -203,12 +211,7 @@ enum status mpi_open(const struct transport_options *options, struct transport *
     (void)MPI_Comm_size(transport->payload, &transport->size);
     transport->max_tag = max_tag(transport->payload);
     transport->close_ns = (options->timeout_ns ? options->timeout_ns : options->startup_timeout_ns) + CLOSE_SLACK_NS;
-    describe(transport);
-    transport->post = post_create(transport->size);
-    transport->mailbox = mailbox_open(transport->payload, shared && transport->post);
-    transport->lending = lending_open(transport->payload, options->shared);
-    if (transport->post)
-        post_open(transport->post, transport->mailbox, transport->max_tag, MAX_MESSAGE);
+    share(transport, shared, options->shared);
     *ret = transport;
     return STATUS_OK;
 }
@@ -262,8 +265,9 @@ static void leave(struct transport *transport)
     transport->post = NULL;
     mailbox_close(transport->mailbox); /* peers have maps of their own */
     transport->mailbox = NULL;
-    lending_close(transport->lending);
-    transport->lending = NULL;
+    transport->lending = (struct lending){0};
+    host_close(transport->here);
+    transport->here = NULL;
     message_pool_done(&transport->messages);
 }
 
@@ -293,7 +297,7 @@ enum status mpi_close(struct transport *transport, bool clean, struct error *err
     message_pool_done(&transport->messages);
     post_destroy(transport->post);
     mailbox_close(transport->mailbox);
-    lending_close(transport->lending);
+    host_close(transport->here);
     if (transport->owns_mpi)
         (void)MPI_Finalize();
     free(transport->host);

@@ -57,7 +57,7 @@ static bool lend_long(struct transport *transport, struct work *work)
     const struct runs whole = {.bytes = work->bytes, .run = work->count, .stride = work->count, .rows = 1};
     struct lent lent;
 
-    return work->count > MAILBOX_MOST_BYTES && lending_reaches(transport->lending, work->peer, &whole, &lent) &&
+    return work->count > MAILBOX_MOST_BYTES && lending_reaches(&transport->lending, work->peer, &whole, &lent) &&
            outbox_lend(transport, work, &lent);
 }
 

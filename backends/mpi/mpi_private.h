@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include "backends/mpi/mpi_host.h"
 #include "backends/mpi/mpi_lending.h"
 #include "backends/mpi/mpi_mailbox.h"
 #include "backends/mpi/mpi_message.h"
@@ -11,7 +12,7 @@
 #include "comm/raw.h"
 #include "comm/transport.h"
 
-enum { HOST_BYTES = 64 };
+enum { HOST_NAME_BYTES = 64 };
 
 /* One receive copies its whole message in one call, in which this rank answers nobody: longer payloads go in pieces. */
 #define MAX_MESSAGE ((size_t)1 << 27)
@@ -55,8 +56,9 @@ struct transport {
     int size;
     uint32_t max_tag;
     uint64_t close_ns;       /* how long a clean close waits for the last rank */
+    struct host *here;       /* NULL: this host's processes are not known to each other */
     struct mailbox *mailbox; /* NULL: none on this host */
-    struct lending *lending; /* NULL: nobody lends */
+    struct lending lending;
     struct post *post;
     struct work done; /* of whatever was over at once: never pending, never freed */
     struct work *free_work;
@@ -65,7 +67,7 @@ struct transport {
     struct letter *letters; /* pending, newest first */
     int letter_count;
     char about[160];
-    char (*host)[HOST_BYTES]; /* [size]; NULL: all on one host, or it is not known */
+    char (*host)[HOST_NAME_BYTES]; /* [size]; NULL: all on one host, or it is not known */
 };
 
 /* Start MPI, or check the program's; duplicate the world.  Collective, blocks. */

@@ -101,7 +101,7 @@ static struct work *mpi_reach(struct transport *transport, int peer, const struc
     struct lent lent;
     struct work *work = NULL;
 
-    if (!post_reaches(transport->post, peer) || !lending_reaches(transport->lending, peer, runs, &lent) ||
+    if (!post_reaches(transport->post, peer) || !lending_reaches(&transport->lending, peer, runs, &lent) ||
         !(work = work_take(transport, -1)))
         return NULL;
     work->peer = peer;
@@ -242,7 +242,7 @@ static enum status probe_post(struct transport *transport, int peer, uint32_t ta
     if (st != STATUS_OK || !message)
         return st;
     if (message->kind == MESSAGE_LENT)
-        st = lending_check(transport->lending, peer, &message->lent, err);
+        st = lending_check(&transport->lending, peer, &message->lent, err);
     if (st == STATUS_OK && (message->kind == MESSAGE_MAIL || message->kind == MESSAGE_LENT))
         st = mailbox_match(transport->mailbox, peer, tag, &message->mail, err);
     else if (message->kind == MESSAGE_PASSED)
@@ -343,7 +343,7 @@ static const unsigned char *mpi_look(const struct transport *transport, const st
 {
     if (message->kind != MESSAGE_LENT)
         return NULL;
-    *ret = lending_runs(transport->lending, message->peer, &message->lent);
+    *ret = lending_runs(&transport->lending, message->peer, &message->lent);
     *ret_header_bytes = message->header_bytes;
     return message->bytes + sizeof message->lent;
 }

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/memory_shared.h"
 #include "comm/group.h"
+#include "tests/mpi/neighbours.h"
 #include "tests/mpi/world.h"
 #include "tests/suite.h"
 
@@ -326,7 +327,8 @@ END_TEST
 
 START_TEST(words_that_lie_are_refused)
 {
-    struct lending *lending = lending_open(MPI_COMM_WORLD, world.shared);
+    struct neighbours neighbours = neighbours_open(world.shared);
+    const struct lending lending = {world.shared, neighbours.host};
     const struct runs runs = strided();
     struct lent good = {0};
     struct lent lies[11];
@@ -334,7 +336,7 @@ START_TEST(words_that_lie_are_refused)
     enum status st[LIES];
     struct error err[LIES] = {0};
     uint64_t size = memory_shared_file(world.shared).bytes;
-    bool reached = lending_reaches(lending, left, &runs, &good);
+    bool reached = lending_reaches(&lending, left, &runs, &good);
     struct lent last = good;
     enum status truth;
     enum status edge;
@@ -354,10 +356,10 @@ START_TEST(words_that_lie_are_refused)
     lies[9].stride = UINT64_MAX / 19 + 1;
     lies[10].stride = size;
     for (int i = 0; i < LIES; i++)
-        st[i] = lending_check(lending, left, &lies[i], &err[i]);
-    truth = lending_check(lending, left, &good, NULL);
-    edge = lending_check(lending, left, &last, NULL);
-    lending_close(lending);
+        st[i] = lending_check(&lending, left, &lies[i], &err[i]);
+    truth = lending_check(&lending, left, &good, NULL);
+    edge = lending_check(&lending, left, &last, NULL);
+    neighbours_close(&neighbours);
     barrier();
     ck_assert(reached);
     ck_assert_int_eq(truth, STATUS_OK);
@@ -372,14 +374,16 @@ END_TEST
 /* Rank 0 has none: its peers read nothing of it, and still lend to each other. */
 START_TEST(a_rank_without_shared_memory_lends_nothing)
 {
-    struct lending *lending = lending_open(MPI_COMM_WORLD, world.rank ? world.shared : NULL);
+    const struct memory *lent = world.rank ? world.shared : NULL;
+    struct neighbours neighbours = neighbours_open(lent);
+    const struct lending lending = {lent, neighbours.host};
     const struct runs runs = strided();
     struct lent found = {.run = 1, .rows = 1};
     struct error err = {0};
-    enum status st = lending_check(lending, left, &found, &err);
-    bool reached = lending_reaches(lending, right, &runs, &found);
+    enum status st = lending_check(&lending, left, &found, &err);
+    bool reached = lending_reaches(&lending, right, &runs, &found);
 
-    lending_close(lending);
+    neighbours_close(&neighbours);
     barrier();
     ck_assert_int_eq(reached, world.rank != 0);
     ck_assert_int_eq(st, left ? STATUS_OK : STATUS_CORRUPT);

@@ -6,12 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/mpi/mpi_mailbox.h"
 #include "backends/mpi/mpi_message.h"
+#include "tests/mpi/neighbours.h"
 #include "tests/suite.h"
 
 enum { MOST = 64, TAG = 5, OTHER_TAG = 6, ENOUGH = 10000 };
 
+static struct neighbours neighbours;
 static struct mailbox *mailbox;
 static MPI_Request envelope[ENOUGH];
 static struct mail sent[ENOUGH];
@@ -385,7 +386,8 @@ int main(int argc, char **argv)
     (void)MPI_Comm_size(MPI_COMM_WORLD, &size);
     right = (rank + 1) % size;
     left = (rank + size - 1) % size;
-    mailbox = mailbox_open(MPI_COMM_WORLD, true);
+    neighbours = neighbours_open(NULL);
+    mailbox = neighbours.mailbox;
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, each_tag_keeps_its_order);
     tcase_add_test(tests, a_full_mailbox_refuses_until_something_is_taken);
@@ -400,7 +402,7 @@ int main(int argc, char **argv)
         failed = suite_run_here(suite);
     else
         (void)fprintf(stderr, "rank %d: no mailbox between neighbours of one host\n", rank);
-    mailbox_close(mailbox);
+    neighbours_close(&neighbours);
     (void)MPI_Finalize();
     return failed;
 }

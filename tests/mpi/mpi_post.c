@@ -6,11 +6,12 @@
 #include <string.h>
 
 #include "backends/mpi/mpi_post.h"
+#include "tests/mpi/neighbours.h"
 #include "tests/suite.h"
 
 enum { MAX_TAG = 1000, MAX_BYTES = 1 << 20 };
 
-static struct mailbox *mailbox;
+static struct neighbours neighbours;
 static struct post *post;
 static struct message_pool pool;
 static int rank;
@@ -22,8 +23,8 @@ static int left;
 static void setup(void)
 {
     post = post_create(size);
-    mailbox = mailbox_open(MPI_COMM_WORLD, post != NULL);
-    post_open(post, mailbox, MAX_TAG, MAX_BYTES);
+    neighbours = neighbours_open(NULL);
+    post_open(post, neighbours.mailbox, MAX_TAG, MAX_BYTES);
     ck_assert(post_reaches(post, right) && post_hears(post, left));
 }
 
@@ -32,7 +33,7 @@ static void teardown(void)
     (void)MPI_Barrier(MPI_COMM_WORLD);
     message_pool_done(&pool);
     post_destroy(post);
-    mailbox_close(mailbox);
+    neighbours_close(&neighbours);
 }
 
 static bool has_room(int peer)
@@ -184,7 +185,7 @@ static const struct lie lies[] = {
 START_TEST(cells_that_lie_are_refused)
 {
     const struct lie *lie = &lies[_i];
-    struct ring_writer writer = {.ring = mailbox_ring_to(mailbox, right)};
+    struct ring_writer writer = {.ring = mailbox_ring_to(neighbours.mailbox, right)};
     struct message *message = NULL;
     struct error err = {0};
     enum status st = STATUS_OK;

@@ -1,9 +1,8 @@
-/* Memory that peers can read where it lies: blocks, what is left of them, and what a peer maps.
+/* Memory that peers can read where it lies: blocks, and what is left of them.
  *
  * Where a page has no access is asked of the system: it writes from there into a pipe, or says that it cannot. */
 #include <check.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +79,7 @@ START_TEST(a_peer_reads_a_block_where_it_lies)
 {
     struct shared_file file = memory_shared_file(memory);
     unsigned char *block = take(BLOCK);
-    const unsigned char *at = memory_shared_map(file.fd, &file);
+    unsigned char *at = shared_file_map(file.fd, &file, false);
 
     ck_assert_ptr_nonnull(at);
     ck_assert_int_eq(memory->kind, MEMORY_SHARED);
@@ -89,7 +88,7 @@ START_TEST(a_peer_reads_a_block_where_it_lies)
     block[BLOCK - 1] = 0xc3;
     ck_assert_uint_eq(at[place_of(block, BLOCK) + BLOCK - 1], 0xc3);
     give(block);
-    memory_shared_unmap(at, &file);
+    shared_file_unmap(at, &file);
 }
 END_TEST
 
@@ -211,58 +210,6 @@ START_TEST(a_child_does_not_have_it)
 }
 END_TEST
 
-/* A file of this length with these seals. */
-static int file_of(size_t bytes, int seals, uint64_t nonce)
-{
-    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
-    ck_assert_int_eq(pwrite(fd, &nonce, sizeof nonce, 0), (ssize_t)sizeof nonce);
-    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, seals), 0);
-    return fd;
-}
-
-START_TEST(files_that_are_not_what_they_are_said_to_be_are_not_mapped)
-{
-    static const struct {
-        size_t bytes;
-        int seals;
-        uint64_t nonce;
-        bool mapped;
-    } files[] = {
-        {8192, F_SEAL_SHRINK, 77, true},   {8192, 0, 77, false},
-        {8192, F_SEAL_GROW, 77, false},    {4096, F_SEAL_SHRINK, 77, false},
-        {12288, F_SEAL_SHRINK, 77, false}, {8192, F_SEAL_SHRINK, 78, false},
-    };
-    const struct shared_file said = {.fd = -1, .bytes = 8192, .nonce = 77};
-    int ends[2];
-
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        int fd = file_of(files[i].bytes, files[i].seals, files[i].nonce);
-        const unsigned char *at = memory_shared_map(fd, &said);
-
-        ck_assert_msg((at != NULL) == files[i].mapped, "file %zu", i);
-        memory_shared_unmap(at, &said);
-        (void)close(fd);
-    }
-    ck_assert_int_eq(pipe(ends), 0);
-    ck_assert_ptr_null(memory_shared_map(ends[0], &said));
-}
-END_TEST
-
-/* Its owner cannot take from a reader what it has mapped. */
-START_TEST(its_file_cannot_change_its_length)
-{
-    struct shared_file file = memory_shared_file(memory);
-
-    ck_assert_int_eq(ftruncate(file.fd, 4096), -1);
-    ck_assert_int_eq(errno, EPERM);
-    ck_assert_int_eq(ftruncate(file.fd, (off_t)file.bytes + 4096), -1);
-    ck_assert_int_eq(fcntl(file.fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
-}
-END_TEST
-
 /* Would a dump of this process's memory write the byte?  By the system's list of what is mapped. */
 static bool is_dumped(const void *byte)
 {
@@ -294,7 +241,7 @@ static bool is_dumped(const void *byte)
 START_TEST(held_blocks_alone_are_dumped)
 {
     struct shared_file file = memory_shared_file(memory);
-    const unsigned char *at = memory_shared_map(file.fd, &file);
+    unsigned char *at = shared_file_map(file.fd, &file, false);
     unsigned char *block = take(BLOCK);
 
     ck_assert_ptr_nonnull(at);
@@ -303,7 +250,7 @@ START_TEST(held_blocks_alone_are_dumped)
     ck_assert(!is_dumped(at) && !is_dumped(at + place_of(block, BLOCK)));
     give(block);
     ck_assert(!is_dumped(block));
-    memory_shared_unmap(at, &file);
+    shared_file_unmap(at, &file);
 }
 END_TEST
 
@@ -331,11 +278,9 @@ int main(void)
     tcase_add_test(tests, small_and_huge_blocks_are_the_process_own);
     tcase_add_test(tests, tensors_lie_there);
     tcase_add_test(tests, a_child_does_not_have_it);
-    tcase_add_test(tests, its_file_cannot_change_its_length);
     tcase_add_test(tests, held_blocks_alone_are_dumped);
     suite_add_tcase(suite, tests);
     tests = tcase_create("beside");
-    tcase_add_test(tests, files_that_are_not_what_they_are_said_to_be_are_not_mapped);
     tcase_add_test(tests, limits_leave_a_process_without_it);
     suite_add_tcase(suite, tests);
     tests = tcase_create("outlived");
