@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Failures of real ranks under mpirun: exit status, one cause, in time, no process left.
 
-usage: failure.py MPIRUN MPI_JOB [NAME...]
+usage: failure.py MPIRUN MPI_JOB MPI_JOB_INTRODUCED [NAME...]
 """
 import concurrent.futures
 import json
@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import running  # noqa: E402
 
-running.MPIRUN, JOB = sys.argv[1:3]
+running.MPIRUN, JOB, INTRODUCED = sys.argv[1:4]
 # A sanitizer shall not turn a crash into an exit; what MPI never frees is not ours.
 os.environ["ASAN_OPTIONS"] = "handle_segv=0:detect_leaks=0"
 TIMEOUT = 3.0  # of the job, in seconds
@@ -24,10 +24,10 @@ AT_ONCE = 4    # most of the time a job waits
 class Job:
     """One run of mpi_job, over when the object is there.  poke(run) does something to it once it has begun."""
 
-    def __init__(self, ranks, *mishap, timeout=TIMEOUT, poke=None, alone=False, env=None):
+    def __init__(self, ranks, *mishap, timeout=TIMEOUT, poke=None, alone=False, env=None, program=JOB):
         with tempfile.TemporaryDirectory() as folder:
             words = [str(timeout), folder, *map(str, mishap)]
-            command = [JOB, *words] if alone else running.mpirun_command(ranks, words, program=[JOB])
+            command = [program, *words] if alone else running.mpirun_command(ranks, words, program=[program])
             run = running.Run(command, extra_env=env)
             try:
                 if poke:
@@ -157,6 +157,16 @@ def a_rank_that_never_comes_is_named():
     run.check(7, ["rank 3 has stood still"], TIMEOUT + 10)
 
 
+def a_rank_that_dies_at_the_introduction_of_its_host_is_told():
+    run = Job(3, 1, "lost-init", program=INTRODUCED, env={"INTRODUCTION": f"1 {int(signal.SIGKILL)}"})
+    run.check(8, ["rank 1 on ", "killed by SIGKILL"], 10)
+
+
+def a_rank_that_stops_at_the_introduction_of_its_host_ends_the_job():
+    run = Job(3, 1, "lost-init", program=INTRODUCED, env={"INTRODUCTION": f"1 {int(signal.SIGSTOP)}"})
+    run.check(7, ["MPI_Init has not ended within 3.0 s (startup_timeout)"], TIMEOUT + 10, lines=None)
+
+
 def a_rank_that_never_starts_mpi_ends_the_job():
     run = Job(2, 1, "late-init")
     run.check(7, ["MPI_Init has not ended within 3.0 s (startup_timeout)"], TIMEOUT + 10, lines=None)
@@ -229,6 +239,8 @@ TESTS = [
     a_rank_stopped_for_less_than_the_timeout_goes_on,
     a_hanging_rank_is_named,
     a_rank_that_never_comes_is_named,
+    a_rank_that_dies_at_the_introduction_of_its_host_is_told,
+    a_rank_that_stops_at_the_introduction_of_its_host_ends_the_job,
     a_rank_that_never_starts_mpi_ends_the_job,
     a_clean_close_waits_no_longer_than_the_timeout,
     codes_above_125_become_1,
@@ -250,7 +262,7 @@ def verdict(test):
 
 
 def main():
-    wanted = sys.argv[3:]
+    wanted = sys.argv[4:]
     tests = [test for test in TESTS if not wanted or test.__name__ in wanted]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:

@@ -51,9 +51,20 @@ struct outcome {
     int own_place;
     bool mapped[MOST_RANKS][HOST_KINDS];
     unsigned char marks[MOST_RANKS][HOST_KINDS]; /* what is read there */
+    bool writable[MOST_RANKS][HOST_KINDS];
     uint64_t bytes[MOST_RANKS][HOST_KINDS];
     bool read_by[MOST_RANKS][HOST_KINDS];
 };
+
+/* The system writes a zero there, or says that it cannot. */
+static bool is_writable(void *byte)
+{
+    int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    bool written = read(zeros, byte, 1) == 1;
+
+    (void)close(zeros);
+    return written;
+}
 
 /* Collective.  Both files are closed. */
 static struct outcome introduce(struct shared_file files[HOST_KINDS], bool takes)
@@ -67,9 +78,10 @@ static struct outcome introduce(struct shared_file files[HOST_KINDS], bool takes
     for (int peer = 0; peer < size; peer++) {
         ret.places[peer] = host_place(host, peer);
         for (int kind = 0; kind < HOST_KINDS; kind++) {
-            const unsigned char *at = host_memory(host, (enum host_kind)kind, peer, &ret.bytes[peer][kind]);
+            unsigned char *at = host_memory(host, (enum host_kind)kind, peer, &ret.bytes[peer][kind]);
 
             ret.mapped[peer][kind] = at != NULL;
+            ret.writable[peer][kind] = at && is_writable(at + MAIL_BYTES - 1);
             ret.marks[peer][kind] = at ? at[SHARED_FILE_NONCE_BYTES] : 0;
             ret.read_by[peer][kind] = host_reads(host, (enum host_kind)kind, peer);
         }
@@ -95,6 +107,8 @@ START_TEST(everybody_maps_what_the_others_share)
             ck_assert_uint_eq(outcome.marks[peer][kind], peer == rank ? 0 : mark(peer, (enum host_kind)kind));
             ck_assert_int_eq(outcome.read_by[peer][kind], peer != rank);
         }
+        ck_assert(!outcome.writable[peer][HOST_TENSORS]);
+        ck_assert_int_eq(outcome.writable[peer][HOST_MAIL], peer != rank);
         if (peer != rank)
             ck_assert_uint_eq(outcome.bytes[peer][HOST_TENSORS], TENSOR_BYTES);
     }

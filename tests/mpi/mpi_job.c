@@ -86,7 +86,8 @@ static const unsigned char *stop_reading(const struct transport *transport, cons
 /* MPI's own start takes its time on a busy machine; where it never ends every rank has the job's. */
 static uint64_t init_ns(const struct job *job)
 {
-    return strcmp(job->mishap, "late-init") == 0 ? job->timeout_ns : 10 * job->timeout_ns;
+    return strcmp(job->mishap, "late-init") == 0 || strcmp(job->mishap, "lost-init") == 0 ? job->timeout_ns
+                                                                                          : 10 * job->timeout_ns;
 }
 
 static enum status start(struct job *job, struct keeper *keeper, struct error *err)
