@@ -27,6 +27,8 @@ struct raw_call {
     const uint64_t *recv_counts; /* [members] extents: gathers, all-to-all */
     size_t bytes;                /* of the whole tensor: sums, broadcast, send_receive */
     int root;
+    void *sent; /* what this member sends, host memory that is written anew before each iteration; NULL: is not */
+    size_t sent_bytes;
 };
 
 struct raw_ops {
@@ -37,8 +39,8 @@ struct raw_ops {
     enum status (*prepare)(struct raw *raw, const struct raw_call *call, int *ret_ways, struct error *err);
     /* "MPI_Allgather".  Lends until the next prepare. */
     const char *(*way)(const struct raw *raw, int way);
-    /* Collective over the members; blocks. */
-    enum status (*run)(struct raw *raw, int way, int iterations, struct error *err);
+    /* Collective over the members; blocks.  *ret_ns: what the iterations took, without the writing of what is sent. */
+    enum status (*run)(struct raw *raw, int way, int iterations, uint64_t *ret_ns, struct error *err);
 };
 
 #endif

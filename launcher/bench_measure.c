@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/rewrite.h"
 #include "base/size.h"
 #include "launcher/watchdog.h"
 #include "runtime/mirror.h"
@@ -169,12 +170,9 @@ static enum status run_raw(void *context, struct transport *transport, struct er
 {
     struct errand *errand = context;
     struct bench *bench = errand->bench;
-    uint64_t start = clock_ns();
-    enum status st = bench->ops->run(bench->raw, errand->way, errand->iterations, err);
 
     (void)transport;
-    errand->elapsed_ns = clock_ns() - start;
-    return st;
+    return bench->ops->run(bench->raw, errand->way, errand->iterations, &errand->elapsed_ns, err);
 }
 
 /* The transport's calls have no deadline: the watchdog owns one. */
@@ -205,10 +203,28 @@ void bench_leave(struct bench *bench)
     bench->raw = NULL;
 }
 
+/* What this member sends, where that is host memory; NULL: nothing is. */
+struct sent {
+    void *bytes;
+    size_t count;
+};
+
+static struct sent what_is_sent(const struct bench *bench)
+{
+    const struct tensor *tensor = bench->send.here;
+
+    if (bench->point->operation == OPERATION_BROADCAST)
+        tensor = bench->member ? NULL : bench->recv.here;
+    if (bench->shuttle || !tensor || !bench->point->bytes)
+        return (struct sent){NULL, 0};
+    return (struct sent){tensor->data, tensor->bytes};
+}
+
 static enum status prepare(struct bench *bench, int *ret_ways, struct error *err)
 {
     const struct bench_case *point = bench->point;
     struct errand errand = {.bench = bench, .ret_ways = ret_ways};
+    struct sent sent = what_is_sent(bench);
 
     *ret_ways = 0;
     if (!bench->raw)
@@ -221,7 +237,9 @@ static enum status prepare(struct bench *bench, int *ret_ways, struct error *err
                                     .inner_bytes = dtype_bytes(point->dtype),
                                     .send_counts = bench->counts,
                                     .recv_counts = bench->counts,
-                                    .bytes = point->bytes};
+                                    .bytes = point->bytes,
+                                    .sent = sent.bytes,
+                                    .sent_bytes = sent.count};
     return alone(bench, "preparing plain calls", prepare_raw, &errand, err);
 }
 
@@ -258,20 +276,25 @@ static enum status copy(const struct tensor *to, const struct tensor *from, size
     return st == STATUS_OK && to->memory ? memory_wait(to->memory, clock_ns() + COPY_NS, err) : st;
 }
 
-static enum status send_bundle(struct bench *bench, struct route *route, bool fill, struct error *err)
+/* A bundle for this route; fill: with the pattern, else it is sent as it lies there. */
+static enum status fill_bundle(struct bench *bench, struct route *route, bool fill, struct bundle **ret,
+                               struct error *err)
 {
     struct shape shape = {.ndim = 1, .dim = {bench->point->bytes}};
-    struct completion *completion = NULL;
-    struct bundle *bundle = NULL;
-    enum status st = route_acquire(route, &bundle, err);
+    enum status st = route_acquire(route, ret, err);
 
-    if (st != STATUS_OK)
-        return st;
-    st = tensor_reshape(bundle->tensor[0], DTYPE_U8, &shape, err);
-    if (st == STATUS_OK && fill)
-        st = copy(bundle->tensor[0], bench->send.there, bench->point->bytes, err);
     if (st == STATUS_OK)
-        st = route_send(route, bundle, 0, &completion, err);
+        st = tensor_reshape((*ret)->tensor[0], DTYPE_U8, &shape, err);
+    if (st == STATUS_OK && fill)
+        st = copy((*ret)->tensor[0], bench->send.there, bench->point->bytes, err);
+    return st;
+}
+
+static enum status send_bundle(struct route *route, struct bundle *bundle, struct error *err)
+{
+    struct completion *completion = NULL;
+    enum status st = route_send(route, bundle, 0, &completion, err);
+
     return wait(st, completion, err);
 }
 
@@ -298,39 +321,66 @@ static enum status receive_bundle(struct bench *bench, struct route *route, bool
     return st;
 }
 
+/* In host memory, anew, as it is; returns what that took. */
+static uint64_t write_again(void *bytes, size_t count)
+{
+    uint64_t begun = clock_ns();
+
+    rewrite(bytes, count);
+    return clock_ns() - begun;
+}
+
 /* first: carry the pattern there and back; later what lies in the bundles travels. */
-static enum status there_and_back(struct bench *bench, bool first, struct error *err)
+static enum status there_and_back(struct bench *bench, bool first, uint64_t *ret_ns, struct error *err)
 {
     const struct bench_target *target = bench->target;
-    enum status st = STATUS_OK;
+    struct route *out = bench->member ? target->back : target->route;
+    struct route *in = bench->member ? target->route : target->back;
+    struct bundle *bundle = NULL;
+    uint64_t begun = clock_ns();
+    enum status st = fill_bundle(bench, out, first, &bundle, err);
 
-    if (bench->member == 0)
-        st = send_bundle(bench, target->route, first, err);
+    if (st == STATUS_OK && !bench->shuttle)
+        begun += write_again(bundle->tensor[0]->data, bench->point->bytes);
+    if (st == STATUS_OK && bench->member == 0)
+        st = send_bundle(out, bundle, err);
     if (st == STATUS_OK)
-        st = receive_bundle(bench, bench->member ? target->route : target->back, first, err);
+        st = receive_bundle(bench, in, first, err);
     if (st == STATUS_OK && bench->member)
-        st = send_bundle(bench, target->back, first, err);
+        st = send_bundle(out, bundle, err);
+    *ret_ns = clock_ns() - begun;
+    return st;
+}
+
+/* One iteration of a collective. */
+static enum status together(struct bench *bench, bool first, uint64_t *ret_ns, struct error *err)
+{
+    struct completion *completion = NULL;
+    struct sent sent = what_is_sent(bench);
+    uint64_t begun;
+    enum status st;
+
+    rewrite(sent.bytes, sent.count);
+    begun = clock_ns();
+    st = post(bench, &completion, err);
+    if (first && st == STATUS_OK)
+        (void)snprintf(bench->algorithm, sizeof bench->algorithm, "%s", group_algorithm(completion));
+    st = wait(st, completion, err);
+    *ret_ns = clock_ns() - begun;
     return st;
 }
 
 static enum status run_ours(struct bench *bench, int iterations, bool first, uint64_t *ret_ns, struct error *err)
 {
-    uint64_t start = clock_ns();
     enum status st = STATUS_OK;
 
+    *ret_ns = 0;
     for (int i = 0; i < iterations && st == STATUS_OK; i++) {
-        struct completion *completion = NULL;
+        uint64_t ns = 0;
 
-        if (bench->target->is_route) {
-            st = there_and_back(bench, first, err);
-            continue;
-        }
-        st = post(bench, &completion, err);
-        if (first && st == STATUS_OK)
-            (void)snprintf(bench->algorithm, sizeof bench->algorithm, "%s", group_algorithm(completion));
-        st = wait(st, completion, err);
+        st = bench->target->is_route ? there_and_back(bench, first, &ns, err) : together(bench, first, &ns, err);
+        *ret_ns += ns;
     }
-    *ret_ns = clock_ns() - start;
     return st;
 }
 
@@ -520,7 +570,9 @@ enum status bench_measure(struct bench *bench, const struct bench_case *point, s
     bench->point = point;
     (void)snprintf(bench->algorithm, sizeof bench->algorithm, "framed");
     bench_case_counts(point, bench->target, bench->counts);
-    st = prepare(bench, &raw_ways, err);
+    st = fill(bench, err);
+    if (st == STATUS_OK)
+        st = prepare(bench, &raw_ways, err);
     count = list_ways(bench, raw_ways, ways);
     for (int w = count - 1; w >= 0 && st == STATUS_OK; w--)
         st = try_way(bench, &ways[w], &ns, err);

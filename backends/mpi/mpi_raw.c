@@ -7,6 +7,8 @@
 
 #include "backends/mpi/mpi_errors.h"
 #include "backends/mpi/mpi_private.h"
+#include "base/clock.h"
+#include "base/rewrite.h"
 #include "base/size.h"
 
 enum { MAX_WAYS = 3, RAW_TAG = 0 };
@@ -327,12 +329,19 @@ static const char *raw_way(const struct raw *raw, int way)
     return raw->ways[way].name;
 }
 
-static enum status raw_run(struct raw *raw, int way, int iterations, struct error *err)
+static enum status raw_run(struct raw *raw, int way, int iterations, uint64_t *ret_ns, struct error *err)
 {
     int code = MPI_SUCCESS;
 
-    for (int i = 0; i < iterations && code == MPI_SUCCESS; i++)
+    *ret_ns = 0;
+    for (int i = 0; i < iterations && code == MPI_SUCCESS; i++) {
+        uint64_t begun;
+
+        rewrite(raw->call.sent, raw->call.sent_bytes);
+        begun = clock_ns();
         code = raw->ways[way].call(raw);
+        *ret_ns += clock_ns() - begun;
+    }
     return mpi_status(code, raw->ways[way].name, err);
 }
 

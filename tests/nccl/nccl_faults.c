@@ -381,6 +381,7 @@ static int raw_decides(void)
     struct raw_call call = {.operation = OPERATION_ALL_REDUCE_SUM, .dtype = DTYPE_F32, .outer = 1, .bytes = BYTES};
     struct error err = {0};
     struct raw *raw = NULL;
+    uint64_t ns = 0;
     int ways = 0;
     enum status st = world.ops->raw->open(world.transport, members, 2, &raw, &err);
 
@@ -391,7 +392,7 @@ static int raw_decides(void)
         st = world.ops->raw->prepare(raw, &call, &ways, &err);
     if (st != STATUS_OK || ways != 1)
         return fail(err.text);
-    st = world.ops->raw->run(raw, 0, 1, &err);
+    st = world.ops->raw->run(raw, 0, 1, &ns, &err);
     return st == STATUS_LOST && strstr(err.text, "remote process exited") ? 0 : fail(st ? err.text : "it ended");
 }
 

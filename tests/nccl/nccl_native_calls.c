@@ -131,12 +131,13 @@ enum { RAW_COUNT = 64, RAW_RANKS = 8 };
 /* One call of RAW_COUNT floats, twice; what comes is copied to out. */
 static const char *run_raw(struct raw *raw, struct raw_call *call, unsigned char *recv, float *out, enum status *st)
 {
+    uint64_t ns = 0;
     int ways = 0;
 
     *st = world->ops->raw->prepare(raw, call, &ways, NULL);
     if (*st != STATUS_OK || ways != 1)
         return "";
-    *st = world->ops->raw->run(raw, 0, 2, NULL);
+    *st = world->ops->raw->run(raw, 0, 2, &ns, NULL);
     device_get(world, out, recv, RAW_COUNT * sizeof *out);
     return world->ops->raw->way(raw, 0);
 }
