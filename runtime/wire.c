@@ -29,22 +29,23 @@ static void complain(struct wire *wire, enum status st, const struct error *prob
     wire->complaint = *problem;
 }
 
-/* Where tensors lie that peers of the host read where they are.  That is quicker than the mailbox where the ranks'
- * processors share a cache, and slower where they do not and the data is new: so only for who asks.  STATUS_ENVIRONMENT
- * when it is not said clearly. */
-static enum status share(struct memory **ret, struct error *err)
+/* Where tensors lie that peers of the host read where they are: those that are near, or for diagnosis all or none.
+ * STATUS_ENVIRONMENT when it is not said clearly which. */
+static enum status share(struct transport_options *options, struct error *err)
 {
     const char *wish = getenv("FERRY_LEND");
 
-    *ret = NULL;
-    if (!wish || !strcmp(wish, "off"))
+    options->shared = NULL;
+    options->lend_far = wish && !strcmp(wish, "all");
+    if (wish && !strcmp(wish, "off"))
         return STATUS_OK;
-    if (strcmp(wish, "on") != 0)
-        return error_set(err, STATUS_ENVIRONMENT,
-                         "FERRY_LEND is '%.40s': say on, and ranks of one host read each other's tensors where they "
-                         "lie, or off, as without it",
-                         wish);
-    *ret = memory_shared_create(SHARED_BYTES);
+    if (wish && strcmp(wish, "near") != 0 && !options->lend_far)
+        return error_set(
+            err, STATUS_ENVIRONMENT,
+            "FERRY_LEND is '%.40s': say all, and every rank of a host reads the others' tensors where they "
+            "lie, off, and none does, or near, as without it",
+            wish);
+    options->shared = memory_shared_create(SHARED_BYTES);
     return STATUS_OK;
 }
 
@@ -54,8 +55,9 @@ enum status wire_start(struct wire *wire, const struct transport_options *option
     enum status st;
 
     *wire = (struct wire){.problem = STATUS_OK};
-    st = share(&wire->shared, err);
-    shared.shared = wire->shared;
+    st = share(&shared, err);
+    wire->shared = shared.shared;
+    wire->lends_far = shared.lend_far && shared.shared;
     if (st == STATUS_OK)
         st = plugin_transport("mpi", &wire->ops, wire->plugin, sizeof wire->plugin, err);
     if (st == STATUS_OK)
@@ -237,7 +239,7 @@ static const char *memory_words(enum device_decision decision)
 
 const char *wire_memory(const struct wire *wire)
 {
-    if (!wire->device && wire->shared)
+    if (!wire->device && wire->lends_far)
         return "host memory, read in place by ranks of the host";
     return memory_words(!wire->device ? DEVICES_UNUSED : wire->ops->device ? DEVICES_NATIVE : DEVICES_STAGED);
 }

@@ -207,7 +207,8 @@ static bool is_emptied(const struct mailbox *mailbox, int slot)
     return atomic_load_explicit(&mailbox->own->slots[slot].state, memory_order_acquire) == SLOT_FREE;
 }
 
-/* Take back what receivers have emptied.  The first look is enough to know how near one is. */
+/* Take back what receivers have emptied.  The first look is enough to know how near one is, unless it is the second at
+ * that line: whoever sent a message without room looks for himself whether it was read. */
 static void reclaim(struct mailbox *mailbox)
 {
     bool look = true;
@@ -220,7 +221,7 @@ static void reclaim(struct mailbox *mailbox)
             continue;
         begun = look ? clock_ns() : 0;
         if (is_emptied(mailbox, i)) {
-            if (look)
+            if (look && mailbox->units[i])
                 looked(mailbox, mailbox->peers[i], begun);
             let_go(mailbox, i);
         }
@@ -373,10 +374,16 @@ size_t mailbox_read(const struct mailbox *mailbox, int peer, const struct mail *
     return done;
 }
 
-bool mailbox_is_returned(const struct mailbox *mailbox, const struct mail *mail)
+bool mailbox_is_returned(struct mailbox *mailbox, const struct mail *mail)
 {
-    return !mailbox->held[mail->slot] || mailbox->numbers[mail->slot] != mail->number ||
-           is_emptied(mailbox, (int)mail->slot);
+    uint64_t begun = clock_ns();
+
+    if (!mailbox->held[mail->slot] || mailbox->numbers[mail->slot] != mail->number)
+        return true;
+    if (!is_emptied(mailbox, (int)mail->slot))
+        return false;
+    looked(mailbox, mailbox->peers[mail->slot], begun);
+    return true;
 }
 
 unsigned char *mailbox_bytes(const struct mailbox *mailbox, int peer, const struct mail *mail)

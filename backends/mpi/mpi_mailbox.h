@@ -77,8 +77,8 @@ bool mailbox_whole(const struct mailbox *mailbox, int peer, const struct mail *m
 /* Read what is written by now behind the bytes that are done; returns how many are done then. */
 size_t mailbox_read(const struct mailbox *mailbox, int peer, const struct mail *mail, void *to, size_t done);
 
-/* Has the receiver of this message returned it? */
-bool mailbox_is_returned(const struct mailbox *mailbox, const struct mail *mail);
+/* Has the receiver of this message, which has no room, returned it?  This look, too, tells how near it is. */
+bool mailbox_is_returned(struct mailbox *mailbox, const struct mail *mail);
 
 /* Where a matched message lies, until it is returned: then its room is its sender's again. */
 unsigned char *mailbox_bytes(const struct mailbox *mailbox, int peer, const struct mail *mail);

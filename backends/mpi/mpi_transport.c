@@ -96,12 +96,18 @@ static enum status mpi_send(struct transport *transport, int peer, uint32_t tag,
     return STATUS_OK;
 }
 
+/* Is it quicker for this peer to read what lies here than what was copied to its mailbox? */
+static bool lends_to(const struct transport *transport, int peer)
+{
+    return post_reaches(transport->post, peer) && (transport->lends_far || mailbox_is_near(transport->mailbox, peer));
+}
+
 static struct work *mpi_reach(struct transport *transport, int peer, const struct runs *runs)
 {
     struct lent lent;
     struct work *work = NULL;
 
-    if (!post_reaches(transport->post, peer) || !lending_reaches(&transport->lending, peer, runs, &lent) ||
+    if (!lends_to(transport, peer) || !lending_reaches(&transport->lending, peer, runs, &lent) ||
         !(work = work_take(transport, -1)))
         return NULL;
     work->peer = peer;

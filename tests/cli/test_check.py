@@ -80,14 +80,14 @@ if expecting.success(tally, "groups that overlap and a route pass", result):
                 host["simd"] in ("plain", "avx2", "avx512"), "the host, its memory, its SIMD path", str(host))
 
 # Tensors that peers read where they lie: the same data.
-result = check(os.path.join(EXAMPLES, "evaluators.yaml"), 4, ["--json"], extra_env={"FERRY_LEND": "on"})
+result = check(os.path.join(EXAMPLES, "evaluators.yaml"), 4, ["--json"], extra_env={"FERRY_LEND": "all"})
 if expecting.success(tally, "lent tensors pass", result):
     head = objects(result)["check"][0]
     tally.check((head["passed"], head["memory"]) == (4, "host memory, read in place by ranks of the host"),
                 "all of them, from there", str(head))
 result = check(os.path.join(EXAMPLES, "evaluators.yaml"), 4, extra_env={"FERRY_LEND": "yes"})
 # Before the ranks can talk to each other: several may say it.
-tally.check(result.code == expecting.CODE["environment"] and "FERRY_LEND is 'yes': say on, and" in result.err and
+tally.check(result.code == expecting.CODE["environment"] and "FERRY_LEND is 'yes': say all, and" in result.err and
             not result.left, "lending is asked for clearly", result.summary())
 
 result = check(os.path.join(EXAMPLES, "evaluators.yaml"), 4)

@@ -396,6 +396,7 @@ static enum status start(struct error *err)
 {
     enum status st = STATUS_OK;
 
+    world.lend_far = true;
     world.shared = memory_shared_create(ROOM);
     if (!world.shared || !(block = take(world.shared, BYTES)))
         return error_set(err, STATUS_ENVIRONMENT, "no shared memory");

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory_shared.h"
+#include "base/runs.h"
 #include "tests/mpi/world.h"
 
 static const struct transport_ops *ops;
@@ -14,9 +16,10 @@ static int rank;
 static int size;
 static int right; /* neighbours in a ring; on one rank: itself */
 static int left;
+static void *block; /* of memory that the host can read */
 
 static const size_t sizes[] = {0, 1, 24, 64, 4095, 4097, 65536, 70000, 200001, 1 << 20, (8 << 20) + 3};
-enum { SIZES = sizeof sizes / sizeof sizes[0] };
+enum { SIZES = sizeof sizes / sizeof sizes[0], BLOCK = 100000 };
 
 static enum status finish(struct work *work)
 {
@@ -291,6 +294,17 @@ START_TEST(messages_of_all_kinds_keep_their_order)
 }
 END_TEST
 
+/* Of a peer whose lines have not been looked at yet nobody knows whether it is near. */
+START_TEST(nothing_is_lent_to_a_peer_that_was_not_seen_near)
+{
+    const struct runs runs = {.bytes = block, .run = BLOCK, .stride = BLOCK, .rows = 1};
+    struct work *work = block ? ops->reach(transport, right, &runs) : NULL;
+
+    ck_assert_ptr_nonnull(block);
+    ck_assert_ptr_null(work);
+}
+END_TEST
+
 /* Alone, between hosts, or where it is switched off there is none.  What is written there leaves without a copy. */
 START_TEST(a_message_may_be_written_where_the_transport_has_room)
 {
@@ -457,10 +471,13 @@ int main(void)
 {
     Suite *suite = suite_create("mpi transport");
     TCase *tests = tcase_create("mpi transport");
-    struct world world = {0};
+    struct world world = {.shared = memory_shared_create(2 * BLOCK)};
     struct error err = {0};
     enum status st = world_open(&world, &err);
+    int failed;
 
+    if (world.shared)
+        (void)world.shared->ops->allocate(world.shared, BLOCK, &block, NULL);
     if (st == STATUS_OK) {
         ops = world.ops;
         transport = world.transport;
@@ -470,6 +487,7 @@ int main(void)
         left = (rank + size - 1) % size;
     }
     tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, nothing_is_lent_to_a_peer_that_was_not_seen_near);
     tcase_add_test(tests, messages_of_every_size_arrive_whole);
     tcase_add_test(tests, a_send_that_mpi_refuses_leaves_nothing_behind);
     tcase_add_test(tests, short_messages_wait_for_room);
@@ -483,5 +501,9 @@ int main(void)
     tcase_add_test(tests, control_messages_reach_every_rank);
     tcase_add_test(tests, errors_of_mpi_are_sentences);
     suite_add_tcase(suite, tests);
-    return world_run(&world, suite, st, &err);
+    failed = world_run(&world, suite, st, &err);
+    if (block)
+        world.shared->ops->release(world.shared, block);
+    memory_shared_destroy(world.shared);
+    return failed;
 }
