@@ -8,14 +8,10 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/rewrite.h"
 #include "base/size.h"
+#include "launcher/bench_private.h"
 #include "launcher/watchdog.h"
-#include "runtime/mirror.h"
-#include "runtime/wait.h"
 #include "topology/topology.h"
-
-#define COPY_NS (10 * NS_PER_S)
 
 enum {
     BATCH_US = 4000, /* one way's iterations of one repeat last about so long */
@@ -26,28 +22,6 @@ enum {
     MAX_WAYS = 8,
     RAW_GRACE_S = 10, /* beyond the timeout, for calls that have none of their own */
     NUMBERS = BENCH_CHECKS + 2
-};
-
-struct bench {
-    const struct bench_options *options;
-    const struct job_view *view;
-    const struct bench_targets *targets;
-    const struct raw_ops *ops;
-    struct shuttle *shuttle; /* to this rank's device; NULL: what is measured lies in host memory */
-    struct mirror send;
-    struct mirror recv;
-    struct tensor *times;   /* f64 [repeats * ways], of this member */
-    struct tensor *all;     /* f64 [members * repeats * ways] */
-    struct tensor *numbers; /* f64 [NUMBERS], of a result */
-    struct tensor *names;   /* u8 [2 * BENCH_NAME_BYTES] */
-    uint64_t *counts;       /* [largest target] */
-
-    const struct bench_target *target;
-    int member;
-    struct raw *raw; /* NULL: the transport measures nothing */
-    bool raw_here;   /* it does not reach the device: its own calls move the host's tensors */
-    const struct bench_case *point;
-    char algorithm[BENCH_NAME_BYTES];
 };
 
 /* One way to do the case. */
@@ -116,19 +90,12 @@ void bench_destroy(struct bench *bench)
     free(bench);
 }
 
-static enum status wait(enum status st, struct completion *completion, struct error *err)
-{
-    uint64_t ignored = 0;
-
-    return st == STATUS_OK ? wait_and_release(completion, &ignored, err) : st;
-}
-
 static enum status meet(struct bench *bench, struct error *err)
 {
     struct completion *completion = NULL;
     enum status st = group_barrier(bench->target->group, &completion, err);
 
-    return wait(st, completion, err);
+    return bench_wait(st, completion, err);
 }
 
 /* What the transport is asked to do while nobody else is in it. */
@@ -203,28 +170,11 @@ void bench_leave(struct bench *bench)
     bench->raw = NULL;
 }
 
-/* What this member sends, where that is host memory; NULL: nothing is. */
-struct sent {
-    void *bytes;
-    size_t count;
-};
-
-static struct sent what_is_sent(const struct bench *bench)
-{
-    const struct tensor *tensor = bench->send.here;
-
-    if (bench->point->operation == OPERATION_BROADCAST)
-        tensor = bench->member ? NULL : bench->recv.here;
-    if (bench->shuttle || !tensor || !bench->point->bytes)
-        return (struct sent){NULL, 0};
-    return (struct sent){tensor->data, tensor->bytes};
-}
-
 static enum status prepare(struct bench *bench, int *ret_ways, struct error *err)
 {
     const struct bench_case *point = bench->point;
     struct errand errand = {.bench = bench, .ret_ways = ret_ways};
-    struct sent sent = what_is_sent(bench);
+    struct bench_sent sent = bench_sent(bench);
 
     *ret_ways = 0;
     if (!bench->raw)
@@ -243,147 +193,6 @@ static enum status prepare(struct bench *bench, int *ret_ways, struct error *err
     return alone(bench, "preparing plain calls", prepare_raw, &errand, err);
 }
 
-static enum status post(struct bench *bench, struct completion **ret, struct error *err)
-{
-    struct tensor *send = bench->send.there;
-    struct tensor *recv = bench->recv.there;
-    struct group *group = bench->target->group;
-    const struct bench_case *point = bench->point;
-
-    switch (point->operation) {
-    case OPERATION_ALL_REDUCE_SUM:
-        return group_all_reduce_sum(group, send, recv, ret, err);
-    case OPERATION_ALL_GATHER_EVEN:
-        return group_all_gather_even(group, send, recv, point->axis, ret, err);
-    case OPERATION_ALL_GATHER_UNEVEN:
-        return group_all_gather_uneven(group, send, recv, point->axis, bench->counts, ret, err);
-    case OPERATION_VARIABLE_ALL_TO_ALL:
-        return group_variable_all_to_all(group, send, recv, point->axis, bench->counts, bench->counts, ret, err);
-    case OPERATION_BROADCAST:
-        return group_broadcast(group, recv, 0, ret, err);
-    case OPERATION_BARRIER:
-        return group_barrier(group, ret, err);
-    default:
-        return group_failure_agreement(group, 1, ret, err);
-    }
-}
-
-/* Within one memory, and wait. */
-static enum status copy(const struct tensor *to, const struct tensor *from, size_t bytes, struct error *err)
-{
-    enum status st = memory_copy(to->memory, to->data, from->data, bytes, err);
-
-    return st == STATUS_OK && to->memory ? memory_wait(to->memory, clock_ns() + COPY_NS, err) : st;
-}
-
-/* A bundle for this route; fill: with the pattern, else it is sent as it lies there. */
-static enum status fill_bundle(struct bench *bench, struct route *route, bool fill, struct bundle **ret,
-                               struct error *err)
-{
-    struct shape shape = {.ndim = 1, .dim = {bench->point->bytes}};
-    enum status st = route_acquire(route, ret, err);
-
-    if (st == STATUS_OK)
-        st = tensor_reshape((*ret)->tensor[0], DTYPE_U8, &shape, err);
-    if (st == STATUS_OK && fill)
-        st = copy((*ret)->tensor[0], bench->send.there, bench->point->bytes, err);
-    return st;
-}
-
-static enum status send_bundle(struct route *route, struct bundle *bundle, struct error *err)
-{
-    struct completion *completion = NULL;
-    enum status st = route_send(route, bundle, 0, &completion, err);
-
-    return wait(st, completion, err);
-}
-
-static enum status receive_bundle(struct bench *bench, struct route *route, bool keep, struct error *err)
-{
-    struct shape shape = {.ndim = 1, .dim = {bench->point->bytes}};
-    struct completion *completion = NULL;
-    struct bundle *bundle = NULL;
-    enum status st = route_receive(route, &shape, NULL, NULL, 0, &completion, err);
-
-    if (st != STATUS_OK)
-        return st;
-    st = completion_wait(completion, DEADLINE_NONE, err);
-    if (st == STATUS_OK) {
-        bundle = route_take(completion, NULL);
-        if (keep)
-            st = copy(bench->recv.there, bundle->tensor[0], bench->point->bytes, err);
-        route_return(route, bundle);
-    }
-    if (st != STATUS_OK && completion_test(completion) == COMPLETION_PENDING)
-        completion_abandon(completion);
-    else
-        completion_release(completion);
-    return st;
-}
-
-/* In host memory, anew, as it is; returns what that took. */
-static uint64_t write_again(void *bytes, size_t count)
-{
-    uint64_t begun = clock_ns();
-
-    rewrite(bytes, count);
-    return clock_ns() - begun;
-}
-
-/* first: carry the pattern there and back; later what lies in the bundles travels. */
-static enum status there_and_back(struct bench *bench, bool first, uint64_t *ret_ns, struct error *err)
-{
-    const struct bench_target *target = bench->target;
-    struct route *out = bench->member ? target->back : target->route;
-    struct route *in = bench->member ? target->route : target->back;
-    struct bundle *bundle = NULL;
-    uint64_t begun = clock_ns();
-    enum status st = fill_bundle(bench, out, first, &bundle, err);
-
-    if (st == STATUS_OK && !bench->shuttle)
-        begun += write_again(bundle->tensor[0]->data, bench->point->bytes);
-    if (st == STATUS_OK && bench->member == 0)
-        st = send_bundle(out, bundle, err);
-    if (st == STATUS_OK)
-        st = receive_bundle(bench, in, first, err);
-    if (st == STATUS_OK && bench->member)
-        st = send_bundle(out, bundle, err);
-    *ret_ns = clock_ns() - begun;
-    return st;
-}
-
-/* One iteration of a collective. */
-static enum status together(struct bench *bench, bool first, uint64_t *ret_ns, struct error *err)
-{
-    struct completion *completion = NULL;
-    struct sent sent = what_is_sent(bench);
-    uint64_t begun;
-    enum status st;
-
-    rewrite(sent.bytes, sent.count);
-    begun = clock_ns();
-    st = post(bench, &completion, err);
-    if (first && st == STATUS_OK)
-        (void)snprintf(bench->algorithm, sizeof bench->algorithm, "%s", group_algorithm(completion));
-    st = wait(st, completion, err);
-    *ret_ns = clock_ns() - begun;
-    return st;
-}
-
-static enum status run_ours(struct bench *bench, int iterations, bool first, uint64_t *ret_ns, struct error *err)
-{
-    enum status st = STATUS_OK;
-
-    *ret_ns = 0;
-    for (int i = 0; i < iterations && st == STATUS_OK; i++) {
-        uint64_t ns = 0;
-
-        st = bench->target->is_route ? there_and_back(bench, first, &ns, err) : together(bench, first, &ns, err);
-        *ret_ns += ns;
-    }
-    return st;
-}
-
 /* Run one way; *ret_ns: of all iterations. */
 static enum status run_way(struct bench *bench, const struct way *way, int iterations, bool first, uint64_t *ret_ns,
                            struct error *err)
@@ -393,7 +202,7 @@ static enum status run_way(struct bench *bench, const struct way *way, int itera
 
     if (way->raw < 0) {
         session_set_checks(bench->view->session, way->checks);
-        return run_ours(bench, iterations, first, ret_ns, err);
+        return bench_ours(bench, iterations, first, ret_ns, err);
     }
     st = alone(bench, "plain calls", run_raw, &errand, err);
     *ret_ns = errand.elapsed_ns;
@@ -462,7 +271,7 @@ static enum status agree_iterations(struct bench *bench, uint64_t ns, int *ret, 
                                                : iterations;
     memcpy(bench->times->data, &iterations, sizeof iterations);
     st = group_broadcast(bench->target->group, bench->times, 0, &completion, err);
-    st = wait(st, completion, err);
+    st = bench_wait(st, completion, err);
     memcpy(&iterations, bench->times->data, sizeof iterations);
     *ret = (int)iterations;
     return st;
@@ -507,7 +316,7 @@ static enum status exchange(struct bench *bench, const double *mine, int ways, s
         return st;
     memcpy(bench->times->data, mine, count * sizeof *mine);
     st = group_all_gather_even(bench->target->group, bench->times, bench->all, 0, &completion, err);
-    return wait(st, completion, err);
+    return bench_wait(st, completion, err);
 }
 
 static void conclude(const struct bench *bench, const struct way *ways, int count, struct bench_result *ret)
@@ -608,10 +417,10 @@ enum status bench_share(struct bench *bench, const struct bench_target *target, 
     memcpy(bench->names->data, result->algorithm, BENCH_NAME_BYTES);
     memcpy(bench->names->data + BENCH_NAME_BYTES, result->call, BENCH_NAME_BYTES);
     st = group_broadcast(bench->targets->world, bench->numbers, target->members[0], &completion, err);
-    st = wait(st, completion, err);
+    st = bench_wait(st, completion, err);
     if (st == STATUS_OK)
         st = group_broadcast(bench->targets->world, bench->names, target->members[0], &completion, err);
-    st = st == STATUS_OK ? wait(st, completion, err) : st;
+    st = st == STATUS_OK ? bench_wait(st, completion, err) : st;
     if (st != STATUS_OK)
         return st;
     memcpy(numbers, bench->numbers->data, sizeof numbers);
