@@ -110,11 +110,17 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
     return st;
 }
 
-/* All of the own part to its place, while others read what was lent to them. */
+/* The own part to its place, while others read what was sent to them. */
+static enum status keep_piece(struct collective *work, int round, struct error *err)
+{
+    struct rows rows = piece_of(work, layout_count(&work->from, work->rank), round);
+
+    return alltoall_keep_own(work, collective_own_rows(work, round, rows), err);
+}
+
 static enum status meanwhile(struct collective *work, int round, struct error *err)
 {
-    return !round && collective_keeps_early(work) ? alltoall_keep_own(work, slab_rows(&work->recv_slab), err)
-                                                  : STATUS_OK;
+    return collective_keeps_early(work) ? keep_piece(work, round, err) : STATUS_OK;
 }
 
 static enum status end(struct collective *work, int round, struct error *err)
@@ -133,7 +139,7 @@ static enum status end(struct collective *work, int round, struct error *err)
         next++;
     }
     if (st == STATUS_OK && !collective_keeps_early(work))
-        st = alltoall_keep_own(work, piece_of(work, layout_count(from, work->rank), round), err);
+        st = keep_piece(work, round, err);
     return st;
 }
 

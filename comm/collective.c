@@ -296,21 +296,33 @@ static bool collective_let_go(struct completion *completion)
     return device_let_go(work) && all;
 }
 
+static bool make_lists(struct collective *work, size_t members)
+{
+    work->peers = calloc(2 * members, sizeof *work->peers);
+    work->even = calloc(members, sizeof *work->even);
+    work->words = calloc(members, 8);
+    return work->peers && work->even && work->words;
+}
+
 struct collective *collective_take(struct group *group)
 {
     struct collective *work = atomic_exchange(&group->spare, NULL);
 
     if (!work) {
         work = calloc(1, sizeof *work);
-        if (work)
-            work->peers = calloc(2 * (size_t)group->spec.size, sizeof *work->peers);
-        if (!work || !work->peers) {
-            free(work);
+        if (!work || !make_lists(work, (size_t)group->spec.size)) {
+            collective_free(work);
             return NULL;
         }
     } else {
-        *work = (struct collective){
-            .sends = work->sends, .receives = work->receives, .capacity = work->capacity, .peers = work->peers};
+        *work = (struct collective){.sends = work->sends,
+                                    .receives = work->receives,
+                                    .capacity = work->capacity,
+                                    .peers = work->peers,
+                                    .even = work->even,
+                                    .words = work->words,
+                                    .from = work->from,
+                                    .to = work->to};
     }
     work->group = group;
     work->size = group->spec.size;
@@ -325,6 +337,10 @@ void collective_free(struct collective *work)
     free(work->sends);
     free(work->receives);
     free(work->peers);
+    free(work->even);
+    free(work->words);
+    layout_done(&work->from);
+    layout_done(&work->to);
     free(work);
 }
 
@@ -335,8 +351,6 @@ static void destroy(struct completion *completion)
     clear_round(work);
     if (work->scratch)
         staging_give(work->scratch_lender, work->scratch);
-    layout_done(&work->from);
-    layout_done(&work->to);
     tensor_release(work->send);
     tensor_release(work->recv);
     roll_destroy(work->roll);

@@ -23,6 +23,9 @@ struct collective;
  * below, a vote costs more than a copy. */
 enum { COLLECTIVE_PIECE_BYTES = 131072 };
 
+/* Payloads of the caller's memory travel from there, and are lent, from this size on. */
+enum { COLLECTIVE_DETACH_BYTES = 16384 };
+
 struct algorithm {
     const char *name;
     /* Name the messages of this round (collective_send, collective_receive).  *ret_more false: there is no such round,
@@ -63,11 +66,13 @@ struct collective {
     struct roll *roll;                 /* who was asked; NULL: nobody */
     struct slab send_slab;
     struct slab recv_slab;
-    struct layout from; /* recv along the axis, by member */
-    struct layout to;   /* send along the axis, by member (all-to-all) */
-    uint64_t lent_to;   /* a bit for each member: what goes to it was lent in the first round, all of it; */
-    uint64_t lent_from; /* what comes from it was */
-    bool folded;        /* checks: full, and the vote is folded into the algorithm's own messages */
+    struct layout from;   /* recv along the axis, by member */
+    struct layout to;     /* send along the axis, by member (all-to-all) */
+    uint64_t *even;       /* [size], from one operation to the next: of a gather that has no counts, its counts */
+    unsigned char *words; /* [8 * size], likewise: what the counts' digest is made of */
+    uint64_t lent_to;     /* a bit for each member: what goes to it was lent in the first round, all of it; */
+    uint64_t lent_from;   /* what comes from it was */
+    bool folded;          /* checks: full, and the vote is folded into the algorithm's own messages */
     uint32_t flags;
 
     struct work *native; /* the library's, in this round; NULL: none */
@@ -159,7 +164,16 @@ bool collective_all_in(const struct collective *work, uint64_t members);
  * in: else nothing of the caller's is written until all of them are the expected ones. */
 static inline bool collective_keeps_early(const struct collective *work)
 {
-    return !work->folded && work->lent_to && collective_all_in(work, work->lent_to);
+    return !work->folded && !work->device && work->send->bytes >= COLLECTIVE_DETACH_BYTES;
+}
+
+/* In a round, rows of the own part, of which piece would travel in it: all in the first where nothing else of it does.
+ */
+static inline struct rows collective_own_rows(const struct collective *work, int round, struct rows piece)
+{
+    if (!work->lent_to || !collective_all_in(work, work->lent_to))
+        return piece;
+    return round ? (struct rows){work->recv_slab.outer, 0} : slab_rows(&work->recv_slab);
 }
 
 /* Has every member been heard, by a header of this round or in the roll call?  Asks those that were not. */

@@ -7,10 +7,7 @@
 #include "comm/reduce.h"
 #include "comm/staging.h"
 
-enum {
-    FIRST_CAPACITY = 8,  /* messages of a round */
-    DETACH_BYTES = 16384 /* payloads of the caller's memory travel from there from this size on */
-};
+enum { FIRST_CAPACITY = 8 }; /* messages of a round */
 
 struct part collective_part(const struct collective *work)
 {
@@ -58,7 +55,7 @@ static enum status grow(struct collective *work, int count, struct error *err)
  * costs less than a second message. */
 static bool detaches(const struct collective *work, const struct part *part)
 {
-    return part->bytes >= DETACH_BYTES && !work->completion.session->options.payload_integrity;
+    return part->bytes >= COLLECTIVE_DETACH_BYTES && !work->completion.session->options.payload_integrity;
 }
 
 struct staging *collective_staging(const struct collective *work)

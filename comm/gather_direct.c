@@ -129,10 +129,15 @@ static enum status keep_own(struct collective *work, struct rows rows, struct er
                      work->send->data, 0, layout_count(&work->from, work->rank), rows, err);
 }
 
-/* All of the own part to its place, while others read what was lent to them. */
+/* The own part to its place, while others read what was sent to them. */
+static enum status keep_piece(struct collective *work, int round, struct error *err)
+{
+    return keep_own(work, collective_own_rows(work, round, piece_of(work, work->rank, round)), err);
+}
+
 static enum status meanwhile(struct collective *work, int round, struct error *err)
 {
-    return !round && collective_keeps_early(work) ? keep_own(work, slab_rows(&work->recv_slab), err) : STATUS_OK;
+    return collective_keeps_early(work) ? keep_piece(work, round, err) : STATUS_OK;
 }
 
 static enum status end(struct collective *work, int round, struct error *err)
@@ -141,7 +146,7 @@ static enum status end(struct collective *work, int round, struct error *err)
     enum status st = STATUS_OK;
 
     if (!collective_keeps_early(work))
-        st = keep_own(work, piece_of(work, work->rank, round), err);
+        st = keep_piece(work, round, err);
     for (int i = 0, next = 0; i < work->size && st == STATUS_OK; i++) {
         struct rows rows = piece_of(work, i, round);
 

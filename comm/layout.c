@@ -10,10 +10,14 @@
 
 enum status layout_init(struct layout *layout, const uint64_t *counts, int size, struct error *err)
 {
+    if (layout->start && layout->size != size)
+        layout_done(layout);
     layout->size = size;
-    layout->start = calloc((size_t)size + 1, sizeof *layout->start);
+    if (!layout->start)
+        layout->start = calloc((size_t)size + 1, sizeof *layout->start);
     if (!layout->start)
         return error_set(err, STATUS_NOMEM, "offsets of %d members", size);
+    layout->start[0] = 0;
     for (int i = 0; i < size; i++) {
         if (size_add(layout->start[i], counts[i], &layout->start[i + 1]) != STATUS_OK) {
             layout_done(layout);

@@ -12,7 +12,8 @@ struct layout {
     uint64_t *start; /* [size + 1] */
 };
 
-/* STATUS_OVERFLOW when the counts' sum overflows, STATUS_NOMEM. */
+/* layout is zero, or was initialised before: then its memory is used again where the size is the same.
+ * STATUS_OVERFLOW when the counts' sum overflows, STATUS_NOMEM; layout is done then. */
 enum status layout_init(struct layout *layout, const uint64_t *counts, int size, struct error *err);
 void layout_done(struct layout *layout);
 
