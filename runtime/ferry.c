@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "comm/fault.h"
@@ -61,12 +62,13 @@ const char *ferry_version(void)
 enum ferry_status ferry_result(struct ferry_session *session, enum status st, const struct error *err,
                                struct ferry_error *error)
 {
-    struct error cause = *err;
+    struct error cause;
     enum ferry_status status = (enum ferry_status)st;
     bool speak = true;
 
     if (st == STATUS_OK)
         return FERRY_OK;
+    cause = *err;
     if (session && session->session && session_check(session->session, NULL) != STATUS_OK) {
         st = session_settle(session->session, &cause, &speak);
         status = st == STATUS_TIMEOUT ? FERRY_STUCK : (enum ferry_status)st;
@@ -79,20 +81,52 @@ enum ferry_status ferry_result(struct ferry_session *session, enum status st, co
     return status;
 }
 
-enum ferry_status ferry_given(const struct named *named, struct ferry_error *error)
+/* What every operation passes does not clear a sentence that nobody reads. */
+static enum ferry_status refuse_null(const char *name, struct ferry_error *error)
 {
     struct error err = {0};
 
+    return ferry_result(NULL, error_set(&err, STATUS_INVALID, "%s is NULL", name), &err, error);
+}
+
+enum ferry_status ferry_given(const struct named *named, struct ferry_error *error)
+{
     while (named->name && named->value)
         named++;
-    if (!named->name)
-        return FERRY_OK;
-    return ferry_result(NULL, error_set(&err, STATUS_INVALID, "%s is NULL", named->name), &err, error);
+    return named->name ? refuse_null(named->name, error) : FERRY_OK;
+}
+
+/* A page that is empty in a forked process; without one the process is asked for its number every time. */
+static void mark_process(struct ferry_session *session)
+{
+    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    session->process = getpid();
+    if (page == MAP_FAILED)
+        return;
+    if (madvise(page, bytes, MADV_WIPEONFORK)) {
+        (void)munmap(page, bytes);
+        return;
+    }
+    *page = 1;
+    session->mark = page;
+}
+
+static void unmark_process(struct ferry_session *session)
+{
+    if (session->mark)
+        (void)munmap(session->mark, (size_t)sysconf(_SC_PAGESIZE));
+}
+
+static bool is_here(const struct ferry_session *session)
+{
+    return session->mark ? *session->mark : session->process == getpid();
 }
 
 enum status ferry_here_own(const struct ferry_session *session, struct error *err)
 {
-    if (session->process == getpid())
+    if (is_here(session))
         return STATUS_OK;
     return error_set(
         err, STATUS_INVALID,
@@ -101,11 +135,16 @@ enum status ferry_here_own(const struct ferry_session *session, struct error *er
         (int)session->process, (int)getpid());
 }
 
-enum ferry_status ferry_here(const struct ferry_session *session, struct ferry_error *error)
+static enum ferry_status refuse_process(const struct ferry_session *session, struct ferry_error *error)
 {
     struct error err = {0};
 
     return ferry_result(NULL, ferry_here_own(session, &err), &err, error);
+}
+
+enum ferry_status ferry_here(const struct ferry_session *session, struct ferry_error *error)
+{
+    return is_here(session) ? FERRY_OK : refuse_process(session, error);
 }
 
 void ferry_line(char *line, size_t line_bytes, const char *text)
@@ -264,6 +303,7 @@ static void destroy(struct ferry_session *session)
     free(session->faults);
     free(session->groups);
     free(session->routes);
+    unmark_process(session);
     free(session);
 }
 
@@ -288,7 +328,7 @@ enum ferry_status ferry_open(const char *topology, const struct ferry_options *o
 
     if (!session)
         return ferry_result(NULL, error_set(&err, STATUS_NOMEM, "a session"), &err, error);
-    session->process = getpid();
+    mark_process(session);
     options = options ? options : &none;
     prepared = ret ? prepare(session, topology, options, &why) : error_set(&why, STATUS_INVALID, "ret is NULL");
     st = start(session, options, &ops, &err);

@@ -38,7 +38,8 @@ struct ferry_completion {
 };
 
 struct ferry_session {
-    pid_t process; /* that has opened it */
+    pid_t process;       /* that has opened it */
+    unsigned char *mark; /* not 0 there alone; NULL: this system cannot mark it so */
     struct topology *topology;
     struct plan *plan;
     struct rank_plan rank;
