@@ -78,6 +78,31 @@ START_TEST(streamed_runs_of_every_length_lie_side_by_side)
 }
 END_TEST
 
+/* More than are laid side by side at a time, and runs too long for it. */
+START_TEST(many_streamed_runs_lie_side_by_side)
+{
+    enum { LARGE = 200000, AT_ONCE = 40000 };
+    static const size_t runs[] = {1, 13, 40, 684, 1368, 4094, 5000, 10920, 16001, 40001};
+    static unsigned char in[LARGE];
+    static _Alignas(64) unsigned char out[LARGE];
+    static unsigned char side_by_side[LARGE];
+
+    for (size_t i = 0; i < LARGE; i++)
+        in[i] = (unsigned char)(i * 7 + (i >> 8) * 5 + 1);
+    for (size_t k = 0; k < sizeof runs / sizeof runs[0]; k++) {
+        size_t run = runs[k];
+        size_t rows = (run < AT_ONCE / 2 ? AT_ONCE + run : 3 * run) / run;
+
+        memset(out, 0xee, sizeof out);
+        memset(side_by_side, 0xee, sizeof side_by_side);
+        for (size_t i = 0; i < run * rows; i++)
+            side_by_side[16 + i] = in[1 + i / run * (run + GAP) + i % run];
+        stream_runs(out + 16, in + 1, run + GAP, run, rows);
+        ck_assert_msg(!memcmp(out, side_by_side, sizeof out), "%zu runs of %zu bytes", rows, run);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("runs");
@@ -86,6 +111,7 @@ int main(void)
     tcase_add_test(all, runs_of_every_length_are_copied_and_nothing_else);
     tcase_add_test(all, streams_of_every_length_are_copied_and_nothing_else);
     tcase_add_test(all, streamed_runs_of_every_length_lie_side_by_side);
+    tcase_add_test(all, many_streamed_runs_lie_side_by_side);
     suite_add_tcase(suite, all);
     return suite_run(suite);
 }
