@@ -42,7 +42,12 @@ _ferry() {
         mapfile -t COMPREPLY < <(compgen -W "$(_ferry_targets)" -- "$current")
         return
         ;;
-    --sizes | --repeats | --set | -s | --rank | -r | --fault | --top-logits)
+    --set | -s) # keys of lists need a number, which only the file knows
+        compopt -o nospace +o filenames 2>/dev/null
+        mapfile -t COMPREPLY < <(compgen -S = -W "$("${COMP_WORDS[0]}" help keys 2>/dev/null | grep -v '\[')" -- "$current")
+        return
+        ;;
+    --sizes | --repeats | --rank | -r | --fault | --top-logits)
         return
         ;;
     esac

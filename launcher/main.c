@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "launcher/bench_command.h"
 #include "launcher/check_command.h"
 #include "launcher/doctor_command.h"
@@ -54,10 +55,11 @@ static void usage(FILE *out)
                        "Launches one model across many processes and proves every hand-over.\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
         (void)fprintf(out, "  %-9s %s\n", commands[i].name, commands[i].summary);
-    (void)fprintf(out, "\nExamples:\n"
-                       "  ferry plan topology.yaml\n"
-                       "  mpirun -n 4 ferry run topology.yaml\n"
-                       "\n`ferry COMMAND --help` explains a command.\n");
+    (void)fprintf(out,
+                  "\nExamples:\n"
+                  "  ferry plan topology.yaml\n"
+                  "  mpirun -n 4 ferry run topology.yaml\n"
+                  "\n`ferry COMMAND --help` explains a command, `ferry help keys` lists the keys of a topology.\n");
 }
 
 /* Exit code of a usage error: says which command may have been meant. */
@@ -85,18 +87,33 @@ static int too_many(const char *command, const char *word)
     return status_exit_code(STATUS_USAGE);
 }
 
+/* `ferry help keys`, for people and for the shell's completion. */
+static int keys_help(void)
+{
+    struct text text = {0};
+
+    topology_keys(&text);
+    (void)fputs(text_string(&text), stdout);
+    text_done(&text);
+    return 0;
+}
+
 static int help_command(int argc, char **argv)
 {
     char option[] = "--help";
     bool of_a_command = argc > 1 && strcmp(argv[1], "--help") != 0;
     const struct command *command = of_a_command ? find(argv[1]) : NULL;
 
-    if (of_a_command && !command)
+    bool of_keys = of_a_command && !strcmp(argv[1], "keys");
+
+    if (of_a_command && !command && !of_keys)
         return unknown_command(argv[1]);
     if (argc > 2)
         return too_many("help", argv[2]);
     if (!starter_speaks())
         return 0;
+    if (of_keys)
+        return keys_help();
     if (!command || command->run == help_command) {
         usage(stdout);
         return 0;

@@ -1,4 +1,4 @@
-/* docs/topology.md: every section a table of its keys, made from the parser's own rows. */
+/* docs/topology.md: every section a table of its keys, made from the parser's own rows; and the keys alone. */
 #include <string.h>
 
 #include "topology/keys.h"
@@ -85,4 +85,25 @@ void topology_reference(struct text *text)
 {
     text_add(text, "%s", introduction);
     write_section(text, &keys_root, "", "");
+}
+
+static void write_keys(struct text *text, const struct key_section *section, const char *path)
+{
+    for (size_t i = 0; i < section->count; i++) {
+        const struct key *key = &section->key[i];
+        struct text whole = {0};
+
+        text_add(&whole, "%s%s", path, key->name);
+        if (!key->section || key->section->shorthand)
+            text_add(text, "%s\n", text_string(&whole));
+        text_add(&whole, "%s.", key->type == KEY_ITEMS ? "[]" : "");
+        if (key->section)
+            write_keys(text, key->section, text_string(&whole));
+        text_done(&whole);
+    }
+}
+
+void topology_keys(struct text *text)
+{
+    write_keys(text, &keys_root, "");
 }

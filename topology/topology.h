@@ -407,6 +407,8 @@ bool topology_canonical_next(const char **cursor, const char **key, size_t *key_
 /* The reference of every key in Markdown, and the JSON Schema for editors: made from the parser's own table. */
 void topology_reference(struct text *text);
 void topology_schema(struct text *text);
+/* The path of every key that --set takes, a line each, from the same table: mesh.tensor, groups[].name. */
+void topology_keys(struct text *text);
 
 /* "tensor"; "all_gather_even". */
 const char *topology_axis_name(enum topology_axis axis);

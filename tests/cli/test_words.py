@@ -64,6 +64,33 @@ def check_files():
                     "groups and routes are completed behind --target", str(told))
 
 
+def check_keys():
+    """Behind --set stand the keys that docs/topology.md has a row for, but those of lists."""
+    told = set(output(running.FERRY, "help", "keys").split())
+    rows, sections, values, path = set(), set(), set(), ""  # a section is a key only where a value may stand for it
+    with open(os.path.join(running.ROOT, "docs", "topology.md"), encoding="utf-8") as file:
+        for line in file:
+            heading, row = re.match(r"## `(.+?)(\[\])?`$", line), re.match(r"\| `(\w+)` \| ", line)
+            if heading:
+                path = heading.group(1)
+                sections.add(path)
+                inside = path + (heading.group(2) or "") + "."
+            elif line.startswith("The value is "):
+                values.add(path)
+            elif row:
+                rows.add((inside if path else "") + row.group(1))
+    expected = rows - sections | values
+    tally.check(told == expected and {"mesh.tensor", "groups[].name"} <= told, "ferry help keys lists every key",
+                str(told ^ expected))
+    if bash:
+        offered = completed(running.FERRY, "plan", "one.yaml", "--set", "")
+        tally.check(offered == {key + "=" for key in told if "[" not in key}, "the keys are completed behind --set",
+                    str(offered))
+        offered = completed(running.FERRY, "run", "-s", "communication.ti")
+        tally.check(offered == {"communication.timeout="}, "a key is completed behind -s", str(offered))
+
+
+check_keys()
 for command in commands:
     tally.check(re.search(r"^\.B ferry %s\b" % command, page, re.M), "the manual page shows ferry " + command, page[:2000])
 if bash:
