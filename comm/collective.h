@@ -3,9 +3,9 @@
  * A round begins when the algorithm has named its messages; it ends when each has come (and was compared) and each has
  * gone.  Small payloads lie in staging memory, and reach the caller's tensors only in end, after every header of the
  * round was the expected one.  Large ones, behind a vote ahead or without one, and those in a device's memory go
- * straight where they belong, each after its own header; where a later header of the same operation is damaged, the
- * operation fails with parts of the caller's tensor written.  With full checks disagreeing calls are found by the vote,
- * before that. */
+ * straight where they belong, each after its own header, and the own part, if it is large, before any: where a later
+ * header of the same operation is damaged, the operation fails with parts of the caller's tensor written.  With full
+ * checks disagreeing calls are found by the vote, before that. */
 #ifndef COMM_COLLECTIVE_H
 #define COMM_COLLECTIVE_H
 
@@ -160,11 +160,13 @@ static inline bool collective_is_in(uint64_t members, int member)
 /* Are all others? */
 bool collective_all_in(const struct collective *work, uint64_t members);
 
-/* May the own part be moved before the others' headers have come?  Only beside large payloads, and with no vote folded
- * in: else nothing of the caller's is written until all of them are the expected ones. */
+/* May a gather's or an all-to-all's own part be moved before the others' headers have come?  Only a large one in host
+ * memory, and with no vote folded in. */
 static inline bool collective_keeps_early(const struct collective *work)
 {
-    return !work->folded && !work->device && work->send->bytes >= COLLECTIVE_DETACH_BYTES;
+    size_t own = slab_bytes(&work->recv_slab, layout_count(&work->from, work->rank));
+
+    return !work->folded && !work->device && own >= COLLECTIVE_DETACH_BYTES;
 }
 
 /* In a round, rows of the own part, of which piece would travel in it: all in the first where nothing else of it does.
