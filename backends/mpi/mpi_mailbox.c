@@ -216,16 +216,17 @@ static void reclaim(struct mailbox *mailbox)
 
     for (int i = 0; i < mailbox->slots_used; i++) {
         uint64_t begun = 0;
+        bool measures = look && mailbox->units[i];
 
         if (!mailbox->held[i])
             continue;
-        begun = look ? clock_ns() : 0;
+        begun = measures ? clock_ns() : 0;
         if (is_emptied(mailbox, i)) {
-            if (look && mailbox->units[i])
+            if (measures)
                 looked(mailbox, mailbox->peers[i], begun);
             let_go(mailbox, i);
         }
-        look = false;
+        look = look && !measures;
         if (mailbox->held[i])
             last = i + 1;
     }
