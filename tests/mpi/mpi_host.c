@@ -14,6 +14,7 @@
 
 #include "backends/mpi/mpi_host.h"
 #include "base/clock.h"
+#include "tests/mpi/threads.h"
 #include "tests/mpi/world.h"
 #include "tests/suite.h"
 
@@ -347,15 +348,10 @@ int main(int argc, char **argv)
     struct world world = {0};
     struct error err = {0};
     enum status st = STATUS_OK;
-    int level = 0;
     int failed = 0;
 
-    (void)MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-    if (level < MPI_THREAD_MULTIPLE) {
-        (void)fprintf(stderr, "SKIP: this MPI has no MPI_THREAD_MULTIPLE\n");
-        (void)MPI_Finalize();
-        return 77;
-    }
+    if (!threads_start(&argc, &argv))
+        return SKIPPED;
     (void)MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     (void)MPI_Comm_size(MPI_COMM_WORLD, &size);
     st = size <= MOST_RANKS ? open_limited(&world, &err)

@@ -13,6 +13,7 @@
 #include "base/memory_shared.h"
 #include "comm/group.h"
 #include "tests/mpi/neighbours.h"
+#include "tests/mpi/threads.h"
 #include "tests/mpi/world.h"
 #include "tests/suite.h"
 
@@ -436,15 +437,10 @@ static int try_transport(enum status st, struct error *err)
 int main(int argc, char **argv)
 {
     struct error err = {0};
-    int level = 0;
     int failed = 0;
 
-    (void)MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-    if (level < MPI_THREAD_MULTIPLE) {
-        (void)fprintf(stderr, "SKIP: this MPI has no MPI_THREAD_MULTIPLE\n");
-        (void)MPI_Finalize();
-        return 77;
-    }
+    if (!threads_start(&argc, &argv))
+        return SKIPPED;
     failed = try_transport(start(&err), &err);
     if (block)
         world.shared->ops->release(world.shared, block);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/memory_shared.h"
 #include "comm/group.h"
+#include "tests/mpi/threads.h"
 #include "tests/mpi/world.h"
 #include "tests/suite.h"
 
@@ -318,15 +319,10 @@ int main(int argc, char **argv)
 {
     bool far = argc < 2 || strcmp(argv[1], "near") != 0;
     struct error err = {0};
-    int level = 0;
     int failed = 1;
 
-    (void)MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-    if (level < MPI_THREAD_MULTIPLE) {
-        (void)fprintf(stderr, "SKIP: this MPI has no MPI_THREAD_MULTIPLE\n");
-        (void)MPI_Finalize();
-        return 77;
-    }
+    if (!threads_start(&argc, &argv))
+        return SKIPPED;
     if (start(far, &err) == STATUS_OK)
         failed = try_operations();
     else

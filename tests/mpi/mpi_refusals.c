@@ -13,6 +13,7 @@
 #include "comm/group.h"
 #include "comm/plugin.h"
 #include "tests/loop/flip.h"
+#include "tests/mpi/threads.h"
 #include "tests/suite.h"
 
 static const struct transport_ops *mpi;
@@ -189,19 +190,14 @@ int main(int argc, char **argv)
     Suite *suite = suite_create("mpi refusals");
     TCase *tests = tcase_create("mpi refusals");
     struct error err = {0};
-    int level = 0;
     int failed;
 
-    (void)MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    if (!threads_start(&argc, &argv))
+        return SKIPPED;
     (void)MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     (void)MPI_Comm_size(MPI_COMM_WORLD, &size);
     for (int i = 0; i < size; i++)
         members[i] = size - 1 - i;
-    if (level < MPI_THREAD_MULTIPLE) {
-        (void)fprintf(stderr, "SKIP: this MPI has no MPI_THREAD_MULTIPLE\n");
-        (void)MPI_Finalize();
-        return 77;
-    }
     if (argc > 1)
         count = (int)strtol(argv[1], NULL, 10);
     if (argc > 2)
