@@ -2,43 +2,19 @@
  *
  * Small quants are looked up, not computed: the 16 (or 32) values that a block can have are made with the definition's
  * one operation each, and a permutation picks them by the quants' low four bits. */
-#include "backends/cpu/avx512_intrinsics.h"
-
 #include <string.h>
 
-#include "backends/cpu/inline.h"
+#include "backends/cpu/avx512_lanes.h"
+#include "backends/cpu/avx512_tile.h"
 #include "backends/cpu/kernels.h"
 
 enum {
     STREAM_ROWS = 4,     /* weight rows multiplied together with one activation row */
     STREAM_SCALES = 512, /* floats of scales prepared at a time for those rows: 2048 columns' worth */
-    STREAM_AHEAD = 4096  /* bytes to prefetch ahead, at least */
+    STREAM_AHEAD = 4096, /* bytes to prefetch ahead, at least */
+    SMALL_ROWS = 8,      /* the same of types with small blocks, ... */
+    SMALL_BLOCKS = 64    /* ... whose scales are prepared for so many of them at a time */
 };
-
-/* ---- Sums of lanes: i + 8, then i + 4, i + 2, i + 1 ---- */
-
-INLINE __m256 add_halves(__m512 a)
-{
-    return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-}
-
-/* The sums of four vectors. */
-INLINE __m128 sum_four(__m512 a, __m512 b, __m512 c, __m512 d)
-{
-    __m256 a8 = add_halves(a);
-    __m256 b8 = add_halves(b);
-    __m256 c8 = add_halves(c);
-    __m256 d8 = add_halves(d);
-    /* a0 a1 a2 a3 b0 b1 b2 b3, each already the sum of i and i + 4 */
-    __m256 ab = _mm256_add_ps(_mm256_permute2f128_ps(a8, b8, 0x20), _mm256_permute2f128_ps(a8, b8, 0x31));
-    __m256 cd = _mm256_add_ps(_mm256_permute2f128_ps(c8, d8, 0x20), _mm256_permute2f128_ps(c8, d8, 0x31));
-    /* a0 a1 c0 c1 b0 b1 d0 d1 */
-    __m256 two = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
-    /* a c a c b d b d */
-    __m256 one = _mm256_add_ps(_mm256_shuffle_ps(two, two, 0x88), _mm256_shuffle_ps(two, two, 0xdd));
-
-    return _mm_unpacklo_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1));
-}
 
 /* ---- Packed types: the scales of a block, made once, and the parts of its groups ----
  *
@@ -214,14 +190,13 @@ struct block_shape {
 
 /* ---- One activation row: weights stream by, four rows at a time ---- */
 
-/* Bytes from a row to the one that will be wanted STREAM_AHEAD bytes later, a whole number of row groups. */
-INLINE size_t bytes_ahead(size_t row_bytes)
+/* Bytes from a group of rows to the one that will be wanted STREAM_AHEAD bytes later. */
+INLINE size_t bytes_ahead(size_t group)
 {
-    size_t group = STREAM_ROWS * row_bytes;
-
     return group ? (STREAM_AHEAD + group - 1) / group * group : 0;
 }
 
+/* Superblocks. */
 INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y,
                           const struct block_shape shape, prepare_block *prepare, block_part *part)
 {
@@ -230,7 +205,7 @@ INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, 
     size_t cols = (size_t)shape.groups * (size_t)shape.parts * LANES;
     size_t blocks = (size_t)w->cols / cols;
     size_t run = STREAM_SCALES / STREAM_ROWS / scale_count;
-    size_t ahead = bytes_ahead(w->row_bytes);
+    size_t ahead = bytes_ahead(STREAM_ROWS * w->row_bytes);
     float scales[STREAM_SCALES];
 
     for (uint64_t r = 0; r < count; r += STREAM_ROWS) {
@@ -253,14 +228,11 @@ INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, 
                     prepare(p[j] + b * bytes, scales + ((b - begin) * STREAM_ROWS + (size_t)j) * scale_count);
             }
             for (size_t b = begin; b < end; b++) {
-                /* Small blocks: the rows lie behind each other, so one straight line of prefetches runs ahead. */
-                for (size_t line = 0; bytes <= 64 && line < STREAM_ROWS * bytes; line += 64)
-                    _mm_prefetch((const char *)p[0] + STREAM_AHEAD + b * STREAM_ROWS * bytes + line, _MM_HINT_T0);
                 UNROLL
                 for (int j = 0; j < STREAM_ROWS; j++) {
                     const unsigned char *block = p[j] + b * bytes;
 
-                    for (size_t line = 0; bytes > 64 && line < bytes; line += 64)
+                    for (size_t line = 0; line < bytes; line += 64)
                         _mm_prefetch((const char *)block + ahead + line, _MM_HINT_T0);
                     for (int g = 0; g < shape.groups; g++) {
                         const float *xg = x + b * cols + (size_t)g * (size_t)shape.parts * LANES;
@@ -276,6 +248,90 @@ INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, 
         _mm_storeu_ps(sums, sum_four(lanes[0], lanes[1], lanes[2], lanes[3]));
         for (uint64_t j = 0; j < STREAM_ROWS && r + j < count; j++)
             y[r + j] = sums[j];
+    }
+}
+
+/* Row j of eight, or of four: by address, so that few registers say where all of them are. */
+INLINE const unsigned char *row_at(const unsigned char *const *fours, size_t row_bytes, int j)
+{
+    return fours[j / 4] + (size_t)(j % 4) * row_bytes;
+}
+
+/* (scale, bias) of a run of blocks, four rows' at once; without a bias the second is whatever follows. */
+INLINE void make_scales(const unsigned char *const *fours, size_t row_bytes, size_t blocks, size_t bytes, int rows,
+                        float *scales)
+{
+    for (size_t b = 0; b < blocks; b++) {
+        UNROLL
+        for (int four = 0; four < rows; four += 4) {
+            int bits[4];
+
+            UNROLL
+            for (int j = 0; j < 4; j++)
+                memcpy(&bits[j], row_at(fours, row_bytes, four + j) + b * bytes, sizeof *bits);
+            _mm256_storeu_ps(scales + 2 * (b * (size_t)rows + (size_t)four),
+                             _mm256_cvtph_ps(_mm_setr_epi32(bits[0], bits[1], bits[2], bits[3])));
+        }
+    }
+}
+
+/* Blocks of 32: rows [a constant, 4 or 8] that lie behind each other, side by side.  The number of instructions bounds
+ * this loop, so that eight rows share the activations and the prefetches. */
+INLINE void stream_rows(const unsigned char *first, size_t row_bytes, size_t blocks, const float *x, float *sums,
+                        size_t bytes, int rows, block_part *part)
+{
+    const unsigned char *fours[2] = {first, first + 4 * row_bytes};
+    const char *ahead = (const char *)first + bytes_ahead((size_t)rows * row_bytes);
+    __m512 lanes[SMALL_ROWS];
+
+    UNROLL
+    for (int j = 0; j < rows; j++)
+        lanes[j] = _mm512_setzero_ps();
+    for (size_t begin = 0; begin < blocks; begin += SMALL_BLOCKS) {
+        float scales[SMALL_BLOCKS * SMALL_ROWS * 2];
+        size_t run = blocks - begin < SMALL_BLOCKS ? blocks - begin : SMALL_BLOCKS;
+
+        make_scales(fours, row_bytes, run, bytes, rows, scales);
+        for (size_t b = 0; b < run; b++) {
+            __m512 x0 = _mm512_loadu_ps(x + (begin + b) * 2 * LANES);
+            __m512 x1 = _mm512_loadu_ps(x + (begin + b) * 2 * LANES + LANES);
+
+            UNROLL
+            for (size_t line = 0; line < (size_t)rows * bytes; line += 64)
+                _mm_prefetch(ahead + (begin + b) * (size_t)rows * bytes + line, _MM_HINT_T0);
+            UNROLL
+            for (int j = 0; j < rows; j++) {
+                const unsigned char *block = row_at(fours, row_bytes, j) + b * bytes;
+                const float *s = scales + 2 * (b * (size_t)rows + (size_t)j);
+
+                lanes[j] = _mm512_fmadd_ps(part(block, s, 0, 0), x0, lanes[j]);
+                lanes[j] = _mm512_fmadd_ps(part(block, s, 0, 1), x1, lanes[j]);
+            }
+        }
+        fours[0] += run * bytes;
+        fours[1] += run * bytes;
+    }
+    UNROLL
+    for (int j = 0; j < rows; j += 4)
+        _mm_storeu_ps(sums + j, sum_four(lanes[j], lanes[j + 1], lanes[j + 2], lanes[j + 3]));
+}
+
+INLINE void stream_small(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y, size_t bytes,
+                         block_part *part)
+{
+    size_t blocks = (size_t)w->cols / (2 * LANES);
+    const unsigned char *data = w->data + (size_t)row * w->row_bytes;
+    uint64_t r = 0;
+
+    for (; r + SMALL_ROWS <= count; r += SMALL_ROWS)
+        stream_rows(data + (size_t)r * w->row_bytes, w->row_bytes, blocks, x, y + r, bytes, SMALL_ROWS, part);
+    for (; r + 4 <= count; r += 4)
+        stream_rows(data + (size_t)r * w->row_bytes, w->row_bytes, blocks, x, y + r, bytes, 4, part);
+    for (; r < count; r++) {
+        float sums[4]; /* four times the same row */
+
+        stream_rows(data + (size_t)r * w->row_bytes, 0, blocks, x, sums, bytes, 4, part);
+        y[r] = sums[0];
     }
 }
 
@@ -297,21 +353,31 @@ INLINE void decode_blocks(const unsigned char *packed, size_t count, float *valu
     }
 }
 
-#define BLOCK_KERNELS(type, prepare, ...)                                                                              \
-    static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)          \
-    {                                                                                                                  \
-        stream_blocks(w, row, count, x, y, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                   \
-    }                                                                                                                  \
+#define DECODE_KERNEL(type, prepare, ...)                                                                              \
     static void decode_##type(const unsigned char *packed, size_t count, float *values)                                \
     {                                                                                                                  \
         decode_blocks(packed, count, values, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                 \
     }
 
-BLOCK_KERNELS(q4_0, prepare_two, .bytes = 18, .groups = 1, .parts = 2, .scales = 2)
-BLOCK_KERNELS(q4_1, prepare_two, .bytes = 20, .groups = 1, .parts = 2, .scales = 2)
-BLOCK_KERNELS(q5_0, prepare_two, .bytes = 22, .groups = 1, .parts = 2, .scales = 2)
-BLOCK_KERNELS(q5_1, prepare_two, .bytes = 24, .groups = 1, .parts = 2, .scales = 2)
-BLOCK_KERNELS(q8_0, prepare_two, .bytes = 34, .groups = 1, .parts = 2, .scales = 2)
+#define SMALL_KERNELS(type, block_bytes)                                                                               \
+    static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)          \
+    {                                                                                                                  \
+        stream_small(w, row, count, x, y, block_bytes, part_##type);                                                   \
+    }                                                                                                                  \
+    DECODE_KERNEL(type, prepare_two, .bytes = (block_bytes), .groups = 1, .parts = 2, .scales = 2)
+
+#define BLOCK_KERNELS(type, prepare, ...)                                                                              \
+    static void vector_##type(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y)          \
+    {                                                                                                                  \
+        stream_blocks(w, row, count, x, y, (struct block_shape){__VA_ARGS__}, prepare, part_##type);                   \
+    }                                                                                                                  \
+    DECODE_KERNEL(type, prepare, __VA_ARGS__)
+
+SMALL_KERNELS(q4_0, 18)
+SMALL_KERNELS(q4_1, 20)
+SMALL_KERNELS(q5_0, 22)
+SMALL_KERNELS(q5_1, 24)
+SMALL_KERNELS(q8_0, 34)
 BLOCK_KERNELS(q4_k, prepare_k, .bytes = 144, .groups = 4, .parts = 4, .scales = 16)
 BLOCK_KERNELS(q5_k, prepare_k, .bytes = 176, .groups = 4, .parts = 4, .scales = 16)
 BLOCK_KERNELS(q6_k, prepare_q6_k, .bytes = 210, .groups = 2, .parts = 8, .scales = 16)
@@ -321,11 +387,6 @@ BLOCK_KERNELS(q6_k, prepare_q6_k, .bytes = 210, .groups = 2, .parts = 8, .scales
 typedef __m512 load_floats(const unsigned char *packed, __mmask16 mask);
 
 #define ALL_LANES ((__mmask16)0xffff)
-
-INLINE __mmask16 first_lanes(size_t count)
-{
-    return (__mmask16)((1u << count) - 1u);
-}
 
 INLINE __m512 load_f32(const unsigned char *packed, __mmask16 mask)
 {
@@ -348,7 +409,7 @@ INLINE void stream_floats(const struct matrix *w, uint64_t row, uint64_t count, 
     size_t cols = (size_t)w->cols;
     size_t whole = cols / LANES * LANES;
     __mmask16 rest = first_lanes(cols % LANES);
-    size_t ahead = bytes_ahead(w->row_bytes);
+    size_t ahead = bytes_ahead(STREAM_ROWS * w->row_bytes);
 
     for (uint64_t r = 0; r < count; r += STREAM_ROWS) {
         const unsigned char *p[STREAM_ROWS];
@@ -406,158 +467,6 @@ FLOAT_KERNELS(f32, 4)
 FLOAT_KERNELS(f16, 2)
 FLOAT_KERNELS(bf16, 2)
 
-/* ---- Decoded panels against several activation rows ---- */
-
-enum { TILE_ROWS = 6, TILE_TOKENS = 4 };
-
-/* R weight rows from r on against T activation rows from t on; R and T are constants. */
-INLINE void tile_dots(const struct tile *tile, size_t r, size_t t, int R, int T)
-{
-    const float *w = tile->panel + r * tile->stride;
-    const float *x = tile->x + t * tile->ldx;
-    float *kept = tile->lanes ? tile->lanes + (r * tile->tokens + t) * LANES : NULL;
-    size_t whole = tile->cols / LANES * LANES;
-    __mmask16 rest = first_lanes(tile->cols % LANES);
-    __m512 lanes[TILE_ROWS][TILE_TOKENS];
-
-    UNROLL
-    for (int i = 0; i < R; i++) {
-        UNROLL
-        for (int j = 0; j < T; j++)
-            lanes[i][j] = kept && !tile->first ? _mm512_loadu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES)
-                                               : _mm512_setzero_ps();
-    }
-    for (size_t k = 0; k < whole; k += LANES) {
-        __m512 xv[TILE_TOKENS];
-
-        UNROLL
-        for (int j = 0; j < T; j++)
-            xv[j] = _mm512_loadu_ps(x + (size_t)j * tile->ldx + k);
-        UNROLL
-        for (int i = 0; i < R; i++) {
-            __m512 wv = _mm512_loadu_ps(w + (size_t)i * tile->stride + k);
-
-            UNROLL
-            for (int j = 0; j < T; j++)
-                lanes[i][j] = _mm512_fmadd_ps(wv, xv[j], lanes[i][j]);
-        }
-    }
-    if (rest) {
-        UNROLL
-        for (int i = 0; i < R; i++) {
-            __m512 wv = _mm512_loadu_ps(w + (size_t)i * tile->stride + whole);
-
-            UNROLL
-            for (int j = 0; j < T; j++)
-                lanes[i][j] =
-                    _mm512_fmadd_ps(wv, _mm512_maskz_loadu_ps(rest, x + (size_t)j * tile->ldx + whole), lanes[i][j]);
-        }
-    }
-    UNROLL
-    for (int i = 0; i < R; i++) {
-        if (kept && !tile->last) {
-            UNROLL
-            for (int j = 0; j < T; j++)
-                _mm512_storeu_ps(kept + ((size_t)i * tile->tokens + (size_t)j) * LANES, lanes[i][j]);
-        } else {
-            float sums[TILE_TOKENS];
-
-            _mm_storeu_ps(sums, sum_four(lanes[i][0], T > 1 ? lanes[i][1] : lanes[i][0],
-                                         T > 2 ? lanes[i][2] : lanes[i][0], T > 3 ? lanes[i][3] : lanes[i][0]));
-            UNROLL
-            for (int j = 0; j < T; j++)
-                tile->y[(t + (size_t)j) * tile->ldy + r + (size_t)i] = sums[j];
-        }
-    }
-}
-
-INLINE void tile_rows(const struct tile *tile, size_t r, int R)
-{
-    size_t t = 0;
-
-    for (; t + TILE_TOKENS <= tile->tokens; t += TILE_TOKENS)
-        tile_dots(tile, r, t, R, TILE_TOKENS);
-    if (tile->tokens - t == 3)
-        tile_dots(tile, r, t, R, 3);
-    else if (tile->tokens - t == 2)
-        tile_dots(tile, r, t, R, 2);
-    else if (tile->tokens - t == 1)
-        tile_dots(tile, r, t, R, 1);
-}
-
-static void tile_avx512(const struct tile *tile)
-{
-    size_t r = 0;
-
-    for (; r + TILE_ROWS <= tile->rows; r += TILE_ROWS)
-        tile_rows(tile, r, TILE_ROWS);
-    for (; r + 2 <= tile->rows; r += 2)
-        tile_rows(tile, r, 2);
-    if (r < tile->rows)
-        tile_rows(tile, r, 1);
-}
-
-/* ---- Weighted sums of value rows ---- */
-
-/* R rows from r on, D vectors of channels from d on; constants. */
-INLINE void mix_sums(const struct mix *mix, size_t r, size_t d, int R, int D)
-{
-    const float *weight = mix->weight + r * mix->ldw;
-    const float *value = mix->value + d;
-    float *out = mix->out + r * mix->ldo + d;
-    __m512 sum[6][4];
-
-    UNROLL
-    for (int i = 0; i < R; i++) {
-        UNROLL
-        for (int v = 0; v < D; v++)
-            sum[i][v] = _mm512_loadu_ps(out + (size_t)i * mix->ldo + (size_t)v * LANES);
-    }
-    for (size_t j = 0; j < mix->count; j++) {
-        __m512 row[4];
-
-        UNROLL
-        for (int v = 0; v < D; v++)
-            row[v] = _mm512_loadu_ps(value + j * mix->ldv + (size_t)v * LANES);
-        UNROLL
-        for (int i = 0; i < R; i++) {
-            __m512 w = _mm512_set1_ps(weight[(size_t)i * mix->ldw + j]);
-
-            UNROLL
-            for (int v = 0; v < D; v++)
-                sum[i][v] = _mm512_fmadd_ps(w, row[v], sum[i][v]);
-        }
-    }
-    UNROLL
-    for (int i = 0; i < R; i++) {
-        UNROLL
-        for (int v = 0; v < D; v++)
-            _mm512_storeu_ps(out + (size_t)i * mix->ldo + (size_t)v * LANES, sum[i][v]);
-    }
-}
-
-INLINE void mix_rows(const struct mix *mix, size_t r, int R)
-{
-    size_t d = 0;
-
-    for (; d + (size_t)4 * LANES <= mix->width; d += (size_t)4 * LANES)
-        mix_sums(mix, r, d, R, 4);
-    for (; d < mix->width; d += LANES)
-        mix_sums(mix, r, d, R, 1);
-}
-
-static void mix_avx512(const struct mix *mix)
-{
-    size_t r = 0;
-
-    for (; r + 6 <= mix->rows; r += 6)
-        mix_rows(mix, r, 6);
-    for (; r + 3 <= mix->rows; r += 3)
-        mix_rows(mix, r, 3);
-    for (; r < mix->rows; r++)
-        mix_rows(mix, r, 1);
-}
-
 #if defined(FERRY_EMULATE_AVX512)
 #define kernels_avx512 kernels_avx512_emulated
 #define row_kernels_plain_avx512 row_kernels_plain_avx2
@@ -566,7 +475,7 @@ extern const struct kernels kernels_avx512;
 
 const struct kernels kernels_avx512 = {
     .name = "avx512",
-    .panel_rows = TILE_ROWS,
+    .panel_rows = AVX512_TILE_ROWS,
     .tile = tile_avx512,
     .mix = mix_avx512,
     .row = &row_kernels_plain_avx512,

@@ -1,4 +1,4 @@
-/* The AVX-512 instructions that backends/cpu/avx512.c uses, each in plain C as its description reads: the test double
+/* The AVX-512 instructions that backends/cpu/avx512*.c use, each in plain C as its description reads: the test double
  * for a processor that is not here.  128- and 256-bit instructions are the processor's own (AVX2). */
 #ifndef TESTS_UNIT_CPU_EMULATED_INTRINSICS_H
 #define TESTS_UNIT_CPU_EMULATED_INTRINSICS_H
