@@ -147,7 +147,7 @@ enum status collective_receive_from(struct collective *work, int member, const s
 void collective_may_be_lent(struct collective *work, const struct part *whole);
 /* Put what member's receive has brought into rows of the tensor, count extents of each from start on: all rows where it
  * was lent. */
-enum status collective_unpack(struct collective *work, int member, const struct framed_receive *receive,
+enum status collective_unpack(struct collective *work, int member, struct framed_receive *receive,
                               const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count,
                               struct rows rows, struct error *err);
 

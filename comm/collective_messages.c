@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "comm/reduce.h"
 #include "comm/staging.h"
 
@@ -286,32 +287,39 @@ void collective_may_be_lent(struct collective *work, const struct part *whole)
 }
 
 /* Runs of another length than this member's: what was agreed on was not all that matters. */
-static enum status unpack_other(struct collective *work, const struct runs *runs, const struct slab *slab,
+static enum status unpack_other(struct collective *work, struct framed_receive *receive, const struct slab *slab,
                                 unsigned char *tensor, uint64_t start, uint64_t count, struct error *err)
 {
+    const struct runs *runs = &receive->runs;
     unsigned char *packed = take(work, runs->run * runs->rows, err);
     enum status st = packed ? STATUS_OK : STATUS_NOMEM;
+    uint64_t begun = 0;
 
     if (st != STATUS_OK)
         return st;
+    begun = clock_ns();
     runs_copy(packed, runs->run, runs->bytes, runs->stride, runs->run, runs->rows);
+    receive->read_ns = clock_ns() - begun;
     st = slab_unpack(NULL, slab, tensor, start, count, slab_rows(slab), packed, err);
     staging_give(collective_staging(work), packed);
     return st;
 }
 
-enum status collective_unpack(struct collective *work, int member, const struct framed_receive *receive,
+enum status collective_unpack(struct collective *work, int member, struct framed_receive *receive,
                               const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count,
                               struct rows rows, struct error *err)
 {
     const struct runs *runs = &receive->runs;
+    uint64_t begun = 0;
 
     if (!runs->rows)
         return slab_unpack(work->device, slab, tensor, start, count, rows, receive->payload, err);
     work->lent_from |= UINT64_C(1) << member;
     if (runs->rows != 1 && runs->run != (size_t)count * slab->inner_bytes)
-        return unpack_other(work, runs, slab, tensor, start, count, err);
+        return unpack_other(work, receive, slab, tensor, start, count, err);
+    begun = clock_ns();
     slab_put(slab, tensor, start, count, runs);
+    receive->read_ns = clock_ns() - begun;
     return STATUS_OK;
 }
 

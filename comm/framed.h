@@ -68,6 +68,7 @@ struct framed_receive {
     unsigned char *target;   /* the caller's own note: where the payload belongs */
     bool in_place;           /* payload may become where the transport has it, until framed_receive_done */
     size_t lent_bytes;       /* so many may come lent in place of payload_bytes; 0: none */
+    uint64_t read_ns;        /* the caller's word: what reading what came lent took; 0: none */
     const struct lane *lane; /* for its name */
     struct memory *device;   /* as of a send */
     bool headroom;

@@ -136,7 +136,7 @@ static void give_back(struct framed_receive *receive)
     if (!receive->lent)
         return;
     if (!receive->lender->failed)
-        receive->lender->ops->give_back(receive->lender->transport, receive->lent);
+        receive->lender->ops->give_back(receive->lender->transport, receive->lent, receive->read_ns);
     receive->lent = NULL;
     receive->payload = receive->room;
 }
@@ -178,7 +178,7 @@ static enum status catch_message(struct framed_receive *receive, struct session 
         return STATUS_OK;
     st = place(receive, session, &bytes, err);
     if (st != STATUS_OK && session->ops->give_back)
-        session->ops->give_back(session->transport, message);
+        session->ops->give_back(session->transport, message, 0);
     if (st != STATUS_OK || borrow(receive, session, message))
         return st;
     return session->ops->receive(session->transport, message, bytes, receive->message_bytes, &receive->work, err);

@@ -110,9 +110,10 @@ struct transport_ops {
                            struct work **ret, struct error *err);
     /* Optional: read a matched message where it lies, without receiving it.  lend: its bytes, lent until give_back, and
      * a peer may go on writing them; NULL: they lie where this rank cannot see them.  give_back takes a message that is
-     * not to be received, lent or not.  Both or neither. */
+     * not to be received, lent or not.  read_ns: what copying its payload took from where look has shown it, which
+     * tells its sender whether to go on like this; 0: it was not shown, not read, or not measured.  Both or neither. */
     unsigned char *(*lend)(struct transport *transport, struct message *message);
-    void (*give_back)(struct transport *transport, struct message *message);
+    void (*give_back)(struct transport *transport, struct message *message, uint64_t read_ns);
     /* Optional: messages whose payload stays in its sender's memory until the receiver has read it there.
      * reach: the work of a message of these runs to peer, which is not sent yet; NULL: peer cannot read them where they
      * lie, or there is no room now to tell of it.  What is never sent is lost until close.

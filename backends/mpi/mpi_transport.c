@@ -274,8 +274,9 @@ static enum status mpi_probe(struct transport *transport, int peer, uint32_t tag
     return st;
 }
 
-static void mpi_give_back(struct transport *transport, struct message *message)
+static void mpi_give_back(struct transport *transport, struct message *message, uint64_t read_ns)
 {
+    (void)read_ns;
     if (message->kind == MESSAGE_MAIL || message->kind == MESSAGE_LENT) /* its room is free again, or its payload */
         mailbox_return(transport->mailbox, message->peer, &message->mail);
     message_give(&transport->messages, message);
@@ -363,7 +364,7 @@ static void receive_lent(struct transport *transport, struct message *message, u
 
     memcpy(bytes, header, header_bytes);
     runs_copy(bytes + header_bytes, runs.run, runs.bytes, runs.stride, runs.run, runs.rows);
-    mpi_give_back(transport, message);
+    mpi_give_back(transport, message, 0);
     *ret = &transport->done;
 }
 
@@ -382,7 +383,7 @@ static enum status mpi_receive(struct transport *transport, struct message *mess
     else
         st = receive_long(transport, message, bytes, length, ret, err);
     if (st != STATUS_OK)
-        mpi_give_back(transport, message);
+        mpi_give_back(transport, message, 0);
     return st;
 }
 

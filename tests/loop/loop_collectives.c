@@ -373,9 +373,10 @@ static unsigned char *lending_lend(struct transport *transport, struct message *
     return bytes;
 }
 
-static void lending_give_back(struct transport *transport, struct message *message)
+static void lending_give_back(struct transport *transport, struct message *message, uint64_t read_ns)
 {
     (void)transport;
+    (void)read_ns;
     (void)message; /* received when it was lent */
 }
 

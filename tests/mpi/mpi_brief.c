@@ -149,7 +149,7 @@ static int post_all(int refused)
         if (came != messages[i].count)
             return -1;
         if (i == refused) {
-            world.ops->give_back(world.transport, message);
+            world.ops->give_back(world.transport, message, 0);
             continue;
         }
         if (world.ops->receive(world.transport, message, bytes[i], came, &works[i], NULL) != STATUS_OK)

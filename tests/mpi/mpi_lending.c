@@ -131,7 +131,7 @@ START_TEST(a_lent_message_is_read_where_it_lies_and_then_its_sender_is_done)
     early[1] = has_ended(&work);
     barrier();
     if (message)
-        world.ops->give_back(world.transport, message);
+        world.ops->give_back(world.transport, message, 0);
     ended = ends(&work);
     barrier();
     ck_assert(!early[0]);
@@ -192,12 +192,12 @@ START_TEST(what_is_lent_twice_comes_back_twice)
     messages[0] = next(TAG, &bytes);
     barrier();
     if (messages[1])
-        world.ops->give_back(world.transport, messages[1]);
+        world.ops->give_back(world.transport, messages[1], 0);
     second = ends(&works[1]);
     first = has_ended(&works[0]);
     barrier();
     if (messages[0])
-        world.ops->give_back(world.transport, messages[0]);
+        world.ops->give_back(world.transport, messages[0], 0);
     last = ends(&works[0]);
     barrier();
     ck_assert(messages[0] && messages[1]);
@@ -288,7 +288,7 @@ START_TEST(as_many_as_can_be_told_of_are_lent_in_order)
             in_order = in_order && message && world.ops->look(world.transport, message, &head_bytes, &seen) &&
                        seen.run == 64 + (size_t)i && seen.rows == 1 && seen.bytes[0] == byte_of(left, (size_t)i);
             if (message)
-                world.ops->give_back(world.transport, message);
+                world.ops->give_back(world.transport, message, 0);
         }
         for (int i = 0; i < *count; i++)
             all = ends(&works[turn][i]) && all;
