@@ -30,8 +30,8 @@ struct transport_options {
     uint64_t timeout_ns;   /* of a clean close: the last rank is waited for a little longer; 0: startup_timeout_ns */
     struct memory *shared; /* what this process shares with its host (base/memory_shared.h); borrowed until close;
                             * NULL: nothing */
-    bool lend_far; /* of it, what lies there is lent to every rank that can read it; else to those alone that are
-                    * seen to share a cache with this one, for to others a copy is the quicker way */
+    bool lend_all; /* of it, what lies there is lent to every rank that can read it; else to those alone that do so
+                    * quickly, for to others a copy is the quicker way, and now and then to others, to measure them */
     const char *interface; /* for traffic between hosts; NULL: the transport's choice */
 
     /* For a transport whose messages lie in device memory: what carries everything else, already open (taken on

@@ -29,21 +29,21 @@ static void complain(struct wire *wire, enum status st, const struct error *prob
     wire->complaint = *problem;
 }
 
-/* Where tensors lie that peers of the host read where they are: those that are near, or for diagnosis all or none.
+/* Where tensors lie that peers of the host read where they are: those that do so quickly, or for diagnosis all or none.
  * STATUS_ENVIRONMENT when it is not said clearly which. */
 static enum status share(struct transport_options *options, struct error *err)
 {
     const char *wish = getenv("FERRY_LEND");
 
     options->shared = NULL;
-    options->lend_far = wish && !strcmp(wish, "all");
+    options->lend_all = wish && !strcmp(wish, "all");
     if (wish && !strcmp(wish, "off"))
         return STATUS_OK;
-    if (wish && strcmp(wish, "near") != 0 && !options->lend_far)
+    if (wish && strcmp(wish, "auto") != 0 && !options->lend_all)
         return error_set(
             err, STATUS_ENVIRONMENT,
             "FERRY_LEND is '%.40s': say all, and every rank of a host reads the others' tensors where they "
-            "lie, off, and none does, or near, as without it",
+            "lie, off, and none does, or auto, as without it",
             wish);
     options->shared = memory_shared_create(SHARED_BYTES);
     return STATUS_OK;
@@ -57,7 +57,7 @@ enum status wire_start(struct wire *wire, const struct transport_options *option
     *wire = (struct wire){.problem = STATUS_OK};
     st = share(&shared, err);
     wire->shared = shared.shared;
-    wire->lends_far = shared.lend_far && shared.shared;
+    wire->lends_all = shared.lend_all && shared.shared;
     if (st == STATUS_OK)
         st = plugin_transport("mpi", &wire->ops, wire->plugin, sizeof wire->plugin, err);
     if (st == STATUS_OK)
@@ -239,7 +239,7 @@ static const char *memory_words(enum device_decision decision)
 
 const char *wire_memory(const struct wire *wire)
 {
-    if (!wire->device && wire->lends_far)
+    if (!wire->device && wire->lends_all)
         return "host memory, read in place by ranks of the host";
     return memory_words(!wire->device ? DEVICES_UNUSED : wire->ops->device ? DEVICES_NATIVE : DEVICES_STAGED);
 }

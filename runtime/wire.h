@@ -23,7 +23,7 @@ struct wire {
     const struct device_ops *devices;
     struct device *device; /* that this rank works on; NULL: host memory alone */
     struct memory *shared; /* that the ranks of this host can read (base/memory_shared.h); NULL: none */
-    bool lends_far;        /* all of them read there, and not the near ones alone */
+    bool lends_all;        /* all of them read there, and not those alone that do so quickly */
     char plugin[PATH_MAX]; /* the file that the transport comes from */
     char about[512];       /* how it describes itself */
     char why[2304];        /* why this one and no other: "asked for", "every rank has a GPU of its own" */
@@ -62,8 +62,8 @@ const char *wire_memory(const struct wire *wire);
 /* Tell a session of the memories. */
 void wire_session(const struct wire *wire, struct session_options *ret);
 
-/* Where host tensors lie best that groups are given: they go to near ranks of this host with one copy.  NULL: the
- * process's own memory.  Lends until wire_end. */
+/* Where host tensors lie best that groups are given: they go with one copy to ranks of this host that read quickly.
+ * NULL: the process's own memory.  Lends until wire_end. */
 struct memory *wire_shared(const struct wire *wire);
 
 /* After the session's close, and when no tensor is left in the device's memory. */

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 
+#include "backends/mpi/mpi_distance.h"
 #include "base/memory_shared.h"
 #include "base/size.h"
 
@@ -42,6 +43,18 @@ enum status lending_check(const struct lending *lending, int peer, const struct 
                          " of the %" PRIu64 " bytes that it shares",
                          peer, lent->rows, lent->run, lent->stride, lent->offset, most);
     return STATUS_OK;
+}
+
+/* Each run's own, but for neighbours that share some.  No sum is too large: it was found to lie in a file. */
+uint64_t lending_lines(const struct lent *lent)
+{
+    uint64_t of_runs = ((uint64_t)lent->run + DISTANCE_LINE_BYTES - 1) / DISTANCE_LINE_BYTES * lent->rows;
+    size_t bytes = 0;
+    enum status st = span(lent, &bytes);
+
+    CHECK(st == STATUS_OK);
+    bytes = bytes / DISTANCE_LINE_BYTES + 1;
+    return of_runs < bytes ? of_runs : bytes;
 }
 
 struct runs lending_runs(const struct lending *lending, int peer, const struct lent *lent)

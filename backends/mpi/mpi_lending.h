@@ -43,6 +43,9 @@ bool lending_reaches(const struct lending *lending, int peer, const struct runs 
 /* May what peer says be read?  STATUS_CORRUPT: it has no such memory. */
 enum status lending_check(const struct lending *lending, int peer, const struct lent *lent, struct error *err);
 
+/* How many lines of memory reading it touches, about (distance_read). */
+uint64_t lending_lines(const struct lent *lent);
+
 /* What was checked, until it is returned. */
 struct runs lending_runs(const struct lending *lending, int peer, const struct lent *lent);
 

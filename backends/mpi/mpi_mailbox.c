@@ -5,16 +5,16 @@
  * slot, number, place and size.  A slot's state is the number of the message in it, of which no two are the same:
  * nothing is searched, and an envelope opens its own message or none.  Peers can write the whole file, so nobody acts
  * on anything in it but the states: where messages lie the owner keeps for itself, and the receiver copies from its
- * envelope.  Behind the room lie the rings of the post, one to each process of the host.
+ * envelope.  Beside its state a slot says how long reading took, in the same line: that decides which way the next
+ * messages take, and nothing else.  Behind the room lie the rings of the post, one to each process of the host.
  *
  * Cost: two copies between mapped pages, one on each side, and one cell of the post.  A long message's envelope leaves
  * before the message is whole, so that the receiver copies behind the sender: its slot says how many bytes lie there by
  * now.
  *
  * Pages of a mailbox were read last by another core.  Where the two share a cache plain stores are the quickest; where
- * they do not, stores past the cache are (base/stream.h), by as much.  Which holds may change while a job runs: systems
- * move processes, and those under them virtual processors.  So it is measured: the state of a slot is a line that the
- * peer wrote last, and tells by how long it takes to come. */
+ * they do not, stores past the cache are (base/stream.h), by as much.  Which holds is measured: the state of a slot is
+ * a line that the peer wrote last, and tells by how long it takes to come. */
 #include "backends/mpi/mpi_mailbox.h"
 
 #include <inttypes.h>
@@ -31,12 +31,6 @@ enum {
     UNIT_BYTES = 16384,
     UNITS = 512,
     STEP_BYTES = 32768, /* are written before the receiver hears of them, and read at once */
-
-    /* Of a look at a peer's line: 10 to 60 with one cache, 90 to 170 and more without (of an AMD EPYC).  What takes
-     * longer than the second tells of something else. */
-    NEAR_NS = 75,
-    LOST_NS = 2000,
-    SURE = 4, /* looks that balance each other */
     CLOCK_TURNS = 32
 };
 
@@ -57,6 +51,7 @@ static uint64_t slot_matched(uint64_t number)
 struct mailbox_slot {
     _Alignas(64) _Atomic uint64_t state;
     _Atomic uint64_t written; /* bytes of the message */
+    _Atomic uint64_t read_ns; /* of what was lent by it; its receiver's word, 0: none */
 };
 
 /* What lies in the shared file; behind it the rings [processes of the host]. */
@@ -70,10 +65,10 @@ struct mailbox {
     const struct host *host;
     int rank_count;
     struct shared_file file;
-    struct box *own;    /* NULL: none */
-    struct box **boxes; /* [rank_count] of the peers whose mail is read; else NULL */
-    int8_t *near;       /* [rank_count] looks that came soon less those that did not, at most SURE of either */
-    uint64_t clock_ns;  /* what two looks at the clock differ by */
+    struct box *own;            /* NULL: none */
+    struct box **boxes;         /* [rank_count] of the peers whose mail is read; else NULL */
+    struct distance *distances; /* [rank_count] */
+    uint64_t clock_ns;          /* what two looks at the clock differ by */
 
     /* Of its own box. */
     uint64_t number;
@@ -82,7 +77,8 @@ struct mailbox {
     uint64_t numbers[SLOTS]; /* of the message in a held slot */
     int first[SLOTS];        /* its unit */
     int units[SLOTS];
-    int peers[SLOTS]; /* who takes it */
+    int peers[SLOTS];     /* who takes it */
+    uint64_t lent[SLOTS]; /* lines; 0: none, or what he said of them was heard */
     bool unit_held[UNITS];
 };
 
@@ -111,8 +107,9 @@ struct mailbox *mailbox_create(const struct host *host, int rank_count)
     mailbox->rank_count = rank_count;
     mailbox->file.fd = -1;
     mailbox->boxes = calloc((size_t)rank_count, sizeof(struct box *));
-    mailbox->near = calloc((size_t)rank_count, sizeof *mailbox->near);
-    if (!mailbox->boxes || !mailbox->near || size_mul((size_t)host_size(host), ring_bytes(), &bytes) != STATUS_OK ||
+    mailbox->distances = calloc((size_t)rank_count, sizeof *mailbox->distances);
+    if (!mailbox->boxes || !mailbox->distances ||
+        size_mul((size_t)host_size(host), ring_bytes(), &bytes) != STATUS_OK ||
         size_add(sizeof(struct box), bytes, &bytes) != STATUS_OK) {
         mailbox_close(mailbox);
         return NULL;
@@ -145,7 +142,7 @@ void mailbox_close(struct mailbox *mailbox)
     shared_file_unmap(mailbox->own, &mailbox->file);
     shared_file_close(&mailbox->file);
     free(mailbox->boxes);
-    free(mailbox->near);
+    free(mailbox->distances);
     free(mailbox);
 }
 
@@ -179,14 +176,9 @@ static void let_go(struct mailbox *mailbox, int slot)
     mailbox->held[slot] = false;
 }
 
-void mailbox_looked(struct mailbox *mailbox, int peer, uint64_t ns)
+struct distance *mailbox_distance(const struct mailbox *mailbox, int peer)
 {
-    int8_t *near = &mailbox->near[peer];
-
-    if (ns < NEAR_NS)
-        *near = (int8_t)(*near < SURE ? *near + 1 : SURE);
-    else if (ns < LOST_NS)
-        *near = (int8_t)(*near > -SURE ? *near - 1 : -SURE);
+    return &mailbox->distances[peer];
 }
 
 /* A line of this peer's, asked for at begun, has just come. */
@@ -194,17 +186,21 @@ static void looked(struct mailbox *mailbox, int peer, uint64_t begun)
 {
     uint64_t ns = clock_ns() - begun;
 
-    mailbox_looked(mailbox, peer, ns > mailbox->clock_ns ? ns - mailbox->clock_ns : 0);
-}
-
-bool mailbox_is_near(const struct mailbox *mailbox, int peer)
-{
-    return mailbox->near[peer] > 0;
+    distance_looked(&mailbox->distances[peer], ns > mailbox->clock_ns ? ns - mailbox->clock_ns : 0);
 }
 
 static bool is_emptied(const struct mailbox *mailbox, int slot)
 {
     return atomic_load_explicit(&mailbox->own->slots[slot].state, memory_order_acquire) == SLOT_FREE;
+}
+
+/* What the receiver says of an emptied slot, in a line that has just come. */
+static void hear(struct mailbox *mailbox, int slot)
+{
+    uint64_t ns = atomic_load_explicit(&mailbox->own->slots[slot].read_ns, memory_order_relaxed);
+
+    distance_read(&mailbox->distances[mailbox->peers[slot]], mailbox->lent[slot], ns);
+    mailbox->lent[slot] = 0;
 }
 
 /* Take back what receivers have emptied.  The first look is enough to know how near one is, unless it is the second at
@@ -224,6 +220,7 @@ static void reclaim(struct mailbox *mailbox)
         if (is_emptied(mailbox, i)) {
             if (measures)
                 looked(mailbox, mailbox->peers[i], begun);
+            hear(mailbox, i);
             let_go(mailbox, i);
         }
         look = look && !measures;
@@ -285,7 +282,7 @@ size_t mailbox_write(struct mailbox *mailbox, const struct mail *mail, const voi
 {
     unsigned char *room = mailbox->own->room[mail->unit];
     const unsigned char *from = bytes;
-    bool near = mailbox_is_near(mailbox, mailbox->peers[mail->slot]);
+    bool near = distance_is_near(&mailbox->distances[mailbox->peers[mail->slot]]);
 
     while (done < mail->bytes && most) {
         size_t step = (size_t)mail->bytes - done;
@@ -375,6 +372,11 @@ size_t mailbox_read(const struct mailbox *mailbox, int peer, const struct mail *
     return done;
 }
 
+void mailbox_lends(struct mailbox *mailbox, const struct mail *mail, uint64_t lines)
+{
+    mailbox->lent[mail->slot] = lines;
+}
+
 bool mailbox_is_returned(struct mailbox *mailbox, const struct mail *mail)
 {
     uint64_t begun = clock_ns();
@@ -384,6 +386,7 @@ bool mailbox_is_returned(struct mailbox *mailbox, const struct mail *mail)
     if (!is_emptied(mailbox, (int)mail->slot))
         return false;
     looked(mailbox, mailbox->peers[mail->slot], begun);
+    hear(mailbox, (int)mail->slot);
     return true;
 }
 
@@ -392,7 +395,10 @@ unsigned char *mailbox_bytes(const struct mailbox *mailbox, int peer, const stru
     return mailbox->boxes[peer]->room[mail->unit];
 }
 
-void mailbox_return(struct mailbox *mailbox, int peer, const struct mail *mail)
+void mailbox_return(struct mailbox *mailbox, int peer, const struct mail *mail, uint64_t read_ns)
 {
-    atomic_store_explicit(&mailbox->boxes[peer]->slots[mail->slot].state, SLOT_FREE, memory_order_release);
+    struct mailbox_slot *slot = &mailbox->boxes[peer]->slots[mail->slot];
+
+    atomic_store_explicit(&slot->read_ns, read_ns, memory_order_relaxed);
+    atomic_store_explicit(&slot->state, SLOT_FREE, memory_order_release);
 }

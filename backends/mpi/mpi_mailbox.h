@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backends/mpi/mpi_distance.h"
 #include "backends/mpi/mpi_host.h"
 #include "backends/mpi/mpi_ring.h"
 #include "base/status.h"
@@ -53,12 +54,8 @@ struct ring *mailbox_ring_from(const struct mailbox *mailbox, int peer);
 /* Room for a message of so many bytes to peer, of which none is written; *ret is its envelope, which is to be sent
  * there.  False: no room. */
 bool mailbox_reserve(struct mailbox *mailbox, int peer, size_t count, struct mail *ret);
-/* By the last messages to and from it: does peer share a cache with this process?  Then plain stores are the quickest
- * way to write what it reads, else those of base/stream.h. */
-bool mailbox_is_near(const struct mailbox *mailbox, int peer);
-/* How that is known: a line of memory that peer wrote last took so long to come.  A few that agree decide; what takes
- * much longer, because somebody was not running, does not count. */
-void mailbox_looked(struct mailbox *mailbox, int peer, uint64_t ns);
+/* What the messages to and from peer have told by now, and go on telling; lent until mailbox_close. */
+struct distance *mailbox_distance(const struct mailbox *mailbox, int peer);
 /* Write at most so many of its bytes behind those that are done; returns how many are done then.  most is a multiple of
  * 16, or at least what is left. */
 size_t mailbox_write(struct mailbox *mailbox, const struct mail *mail, const void *bytes, size_t done, size_t most);
@@ -77,11 +74,15 @@ bool mailbox_whole(const struct mailbox *mailbox, int peer, const struct mail *m
 /* Read what is written by now behind the bytes that are done; returns how many are done then. */
 size_t mailbox_read(const struct mailbox *mailbox, int peer, const struct mail *mail, void *to, size_t done);
 
+/* This message, which has no room, lends its receiver so many lines; not sent yet.  How quickly he reads them is taken
+ * to heart once, when the message is seen to be returned. */
+void mailbox_lends(struct mailbox *mailbox, const struct mail *mail, uint64_t lines);
 /* Has the receiver of this message, which has no room, returned it?  This look, too, tells how near it is. */
 bool mailbox_is_returned(struct mailbox *mailbox, const struct mail *mail);
 
-/* Where a matched message lies, until it is returned: then its room is its sender's again. */
+/* Where a matched message lies, until it is returned: then its room is its sender's again.  read_ns: what reading took
+ * that was lent by it, 0: nothing is told. */
 unsigned char *mailbox_bytes(const struct mailbox *mailbox, int peer, const struct mail *mail);
-void mailbox_return(struct mailbox *mailbox, int peer, const struct mail *mail);
+void mailbox_return(struct mailbox *mailbox, int peer, const struct mail *mail, uint64_t read_ns);
 
 #endif

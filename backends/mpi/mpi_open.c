@@ -211,7 +211,7 @@ enum status mpi_open(const struct transport_options *options, struct transport *
     (void)MPI_Comm_size(transport->payload, &transport->size);
     transport->max_tag = max_tag(transport->payload);
     transport->close_ns = (options->timeout_ns ? options->timeout_ns : options->startup_timeout_ns) + CLOSE_SLACK_NS;
-    transport->lends_far = options->lend_far;
+    transport->lends_all = options->lend_all;
     share(transport, shared, options->shared);
     *ret = transport;
     return STATUS_OK;

@@ -84,6 +84,7 @@ static enum status post(struct transport *transport, struct work *work, bool *re
     if (st != STATUS_OK || !*ret)
         return st;
     if (work->lent.rows || lend_long(transport, work)) {
+        mailbox_lends(transport->mailbox, &work->mail, lending_lines(&work->lent));
         post_put_lent(transport->post, work->peer, work->tag, &work->lent, work->bytes, work->header_bytes);
         return STATUS_OK;
     }

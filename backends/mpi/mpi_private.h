@@ -59,7 +59,7 @@ struct transport {
     struct host *here;       /* NULL: this host's processes are not known to each other */
     struct mailbox *mailbox; /* NULL: none on this host */
     struct lending lending;
-    bool lends_far; /* to processes without a common cache, too */
+    bool lends_all; /* to whoever can read it, however slowly */
     struct post *post;
     struct work done; /* of whatever was over at once: never pending, never freed */
     struct work *free_work;

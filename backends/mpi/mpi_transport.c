@@ -14,6 +14,7 @@
 
 #include "backends/mpi/mpi_errors.h"
 #include "backends/mpi/mpi_outbox.h"
+#include "base/clock.h"
 #include "base/size.h"
 
 static int mpi_rank(const struct transport *transport)
@@ -96,10 +97,10 @@ static enum status mpi_send(struct transport *transport, int peer, uint32_t tag,
     return STATUS_OK;
 }
 
-/* Is it quicker for this peer to read what lies here than what was copied to its mailbox? */
+/* It can be lent.  Is it quicker for this peer to read what lies here than what was copied to its mailbox? */
 static bool lends_to(const struct transport *transport, int peer)
 {
-    return post_reaches(transport->post, peer) && (transport->lends_far || mailbox_is_near(transport->mailbox, peer));
+    return transport->lends_all || distance_lends(mailbox_distance(transport->mailbox, peer));
 }
 
 static struct work *mpi_reach(struct transport *transport, int peer, const struct runs *runs)
@@ -107,8 +108,8 @@ static struct work *mpi_reach(struct transport *transport, int peer, const struc
     struct lent lent;
     struct work *work = NULL;
 
-    if (!lends_to(transport, peer) || !lending_reaches(&transport->lending, peer, runs, &lent) ||
-        !(work = work_take(transport, -1)))
+    if (!post_reaches(transport->post, peer) || !lending_reaches(&transport->lending, peer, runs, &lent) ||
+        !lends_to(transport, peer) || !(work = work_take(transport, -1)))
         return NULL;
     work->peer = peer;
     if (outbox_lend(transport, work, &lent))
@@ -142,7 +143,7 @@ static unsigned char *mpi_room(struct transport *transport, int peer, size_t cou
     if (count < MAILBOX_LEAST_BYTES || count > MAILBOX_MOST_BYTES || !post_reaches(transport->post, peer) ||
         !mailbox_reserve(transport->mailbox, peer, count, &mail))
         return NULL;
-    *ret_near = mailbox_is_near(transport->mailbox, peer);
+    *ret_near = distance_is_near(mailbox_distance(transport->mailbox, peer));
     return mailbox_room(transport->mailbox, &mail);
 }
 
@@ -276,9 +277,8 @@ static enum status mpi_probe(struct transport *transport, int peer, uint32_t tag
 
 static void mpi_give_back(struct transport *transport, struct message *message, uint64_t read_ns)
 {
-    (void)read_ns;
     if (message->kind == MESSAGE_MAIL || message->kind == MESSAGE_LENT) /* its room is free again, or its payload */
-        mailbox_return(transport->mailbox, message->peer, &message->mail);
+        mailbox_return(transport->mailbox, message->peer, &message->mail, read_ns);
     message_give(&transport->messages, message);
 }
 
@@ -361,10 +361,11 @@ static void receive_lent(struct transport *transport, struct message *message, u
     struct runs runs = {0};
     size_t header_bytes = 0;
     const unsigned char *header = mpi_look(transport, message, &header_bytes, &runs);
+    uint64_t begun = clock_ns();
 
     memcpy(bytes, header, header_bytes);
     runs_copy(bytes + header_bytes, runs.run, runs.bytes, runs.stride, runs.run, runs.rows);
-    mpi_give_back(transport, message, 0);
+    mpi_give_back(transport, message, clock_ns() - begun);
     *ret = &transport->done;
 }
 
@@ -402,7 +403,7 @@ static bool read_on(struct transport *transport, struct work *work)
     work->done = mailbox_read(transport->mailbox, work->peer, &work->mail, work->to, work->done);
     if (work->done < work->mail.bytes)
         return false;
-    mailbox_return(transport->mailbox, work->peer, &work->mail);
+    mailbox_return(transport->mailbox, work->peer, &work->mail, 0);
     return true;
 }
 

@@ -88,9 +88,9 @@ if expecting.success(tally, "lent tensors pass", result):
 result = check(os.path.join(EXAMPLES, "evaluators.yaml"), 4, extra_env={"FERRY_LEND": "yes"})
 # Before the ranks can talk to each other: several may say it.
 tally.check(result.code == expecting.CODE["environment"] and "FERRY_LEND is 'yes': say all, and" in result.err and
-            not result.left, "lending is asked for clearly", result.summary())
+            "or auto, as without it" in result.err and not result.left, "lending is asked for clearly", result.summary())
 
-result = check(os.path.join(EXAMPLES, "evaluators.yaml"), 4)
+result = check(os.path.join(EXAMPLES, "evaluators.yaml"), 4, extra_env={"FERRY_LEND": "auto"})
 tally.check(result.code == 0 and re.search(
     r"^evaluators +group +pass +17 +[\d.]+ ms  3, 1 on \S+: all_gather_uneven, barrier, failure_agreement$", result.out,
     re.MULTILINE) and re.search(

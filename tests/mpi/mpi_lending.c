@@ -372,6 +372,28 @@ START_TEST(words_that_lie_are_refused)
 }
 END_TEST
 
+/* The lines that each run touches, but no more than all of it covers. */
+START_TEST(lines_are_counted_as_they_are_read)
+{
+    static const struct {
+        struct lent lent;
+        uint64_t lines;
+    } some[] = {
+        {{.run = 1, .rows = 1}, 1},
+        {{.run = 65536, .rows = 1}, 1024},
+        {{.run = 1000, .stride = 3000, .rows = 20}, 320},
+        {{.run = 8, .stride = 4096, .rows = 100}, 100},
+        {{.run = 8, .stride = 16, .rows = 1000}, 250},
+        {{.run = 64, .stride = 0, .rows = UINT32_MAX}, 2},
+        {{.run = UINT32_MAX, .stride = UINT64_C(1) << 31, .rows = UINT32_C(1) << 31}, (UINT64_C(1) << 56) + (1 << 25)},
+    };
+
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        ck_assert_msg(lending_lines(&some[i].lent) == some[i].lines, "%zu: %zu", i,
+                      (size_t)lending_lines(&some[i].lent));
+}
+END_TEST
+
 /* Rank 0 has none: its peers read nothing of it, and still lend to each other. */
 START_TEST(a_rank_without_shared_memory_lends_nothing)
 {
@@ -397,7 +419,7 @@ static enum status start(struct error *err)
 {
     enum status st = STATUS_OK;
 
-    world.lend_far = true;
+    world.lend_all = true;
     world.shared = memory_shared_create(ROOM);
     if (!world.shared || !(block = take(world.shared, BYTES)))
         return error_set(err, STATUS_ENVIRONMENT, "no shared memory");
@@ -428,6 +450,7 @@ static int try_transport(enum status st, struct error *err)
         tcase_add_test(tests, as_many_as_can_be_told_of_are_lent_in_order);
         tcase_add_test(tests, only_shared_memory_is_within_reach);
         tcase_add_test(tests, words_that_lie_are_refused);
+        tcase_add_test(tests, lines_are_counted_as_they_are_read);
         tcase_add_test(tests, a_rank_without_shared_memory_lends_nothing);
     }
     suite_add_tcase(suite, tests);

@@ -15,12 +15,45 @@
 #include "tests/mpi/world.h"
 #include "tests/suite.h"
 
-enum { ROOM = 64 << 20, CASES = 120, GROUPS = 200, PART = 20000 };
+enum { ROOM = 64 << 20, CASES = 120, GROUPS = 200, PART = 20000, LINE = 64 };
 
 static struct world world;
 static const struct transport_ops *uncounted; /* the transport's own */
 static struct transport_ops counting;
-static int lent; /* messages, by the session */
+static int lent;    /* messages, by the session */
+static int refused; /* that could have been, perhaps */
+static int untold;  /* what was lent and came back without a word of how long reading took, or not lent, with one */
+static uint64_t told_ns;     /* all words together */
+static bool draws;           /* some are refused, as it comes */
+static uint64_t say_line_ns; /* instead of what is true; 0: the truth */
+static uint64_t own_seed;    /* not the same on every rank */
+
+static uint64_t next_draw(uint64_t *state, uint64_t below)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (*state >> 33) % below;
+}
+
+static struct work *reach_some(struct transport *transport, int peer, const struct runs *runs)
+{
+    struct work *ret = draws && next_draw(&own_seed, 2) ? NULL : uncounted->reach(transport, peer, runs);
+
+    refused += ret == NULL;
+    return ret;
+}
+
+static void tell(struct transport *transport, struct message *message, uint64_t read_ns)
+{
+    struct runs runs = {0};
+    size_t head_bytes = 0;
+    bool was_lent = uncounted->look(transport, message, &head_bytes, &runs) != NULL;
+
+    untold += was_lent != (read_ns != 0);
+    told_ns += read_ns;
+    if (was_lent && say_line_ns)
+        read_ns = (runs.run + LINE - 1) / LINE * runs.rows * say_line_ns;
+    uncounted->give_back(transport, message, read_ns);
+}
 
 static enum status count_lent(struct transport *transport, struct work *work, uint32_t tag, const void *head,
                               size_t head_bytes, const struct runs *runs, struct error *err)
@@ -51,8 +84,7 @@ static uint64_t seed = 11;
 
 static uint64_t draw(uint64_t below)
 {
-    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (seed >> 33) % below;
+    return next_draw(&seed, below);
 }
 
 /* The same on every rank.  Parts are empty, small, or up to some hundreds of KiB. */
@@ -163,13 +195,19 @@ static enum status run_case(int number, const struct draw *c, bool *ret_equal, s
     return st;
 }
 
+/* Not where all is lent: some of it, drawn by each rank for itself, so that every mixture comes. */
 START_TEST(gathers_and_exchanges_bring_what_was_sent)
 {
     struct error err = {0};
     enum status st = STATUS_OK;
+    uint64_t begun_ns = clock_ns();
     int wrong = -1;
     int before = lent;
 
+    refused = untold = 0;
+    told_ns = 0;
+    draws = !world.lend_all;
+    own_seed = (uint64_t)world.rank;
     for (int i = 0; i < CASES && st == STATUS_OK; i++) {
         struct draw c = draw_case(i);
         bool equal = true;
@@ -179,9 +217,14 @@ START_TEST(gathers_and_exchanges_bring_what_was_sent)
             wrong = i;
     }
     ck_assert_msg(st == STATUS_OK, "%s", err.text);
+    draws = false;
     ck_assert_int_eq(wrong, -1);
-    if (world.lend_far)
-        ck_assert_int_eq(lent > before, world.size > 1 && !is_alone());
+    ck_assert_int_eq(lent > before, world.size > 1 && !is_alone());
+    if (!world.lend_all)
+        ck_assert_int_gt(refused, 0);
+    ck_assert_int_eq(untold, 0);
+    ck_assert_int_eq(told_ns > 0, world.size > 1 && !is_alone());
+    ck_assert_uint_lt(told_ns, clock_ns() - begun_ns);
 }
 END_TEST
 
@@ -217,6 +260,95 @@ START_TEST(whole_parts_are_lent_once_to_each_member)
         ck_assert_int_eq(counts[i][0], 0);
         ck_assert_int_eq(counts[i][1], is_alone() ? 0 : world.size - 1);
     }
+}
+END_TEST
+
+/* Every other member has rows of half the length, and twice as many: unchecked, each finds the bytes in order.  ret
+ * [size * 300 KiB]: what was gathered. */
+static enum status gather_other_rows(bool shared, unsigned char *ret, struct error *err)
+{
+    bool half = world.rank % 2;
+    struct draw c = {.outer = half ? 600 : 300, .inner = half ? 512 : 1024};
+    uint64_t extent = (uint64_t)world.size;
+    struct tensor *tensor = tensor_of(&c, extent, shared);
+    struct completion *completion = NULL;
+    enum status st = STATUS_OK;
+
+    c.counts[world.rank][0] = 1;
+    (void)part(&c, 3, tensor, extent, extent - 1 - (uint64_t)world.rank, world.rank, -1, false);
+    session_set_checks(world.session, CHECKS_OFF);
+    st = group_all_gather_even(session_group(world.session, 1), tensor, tensor, 1, &completion, err);
+    if (st == STATUS_OK)
+        st = completion_wait(completion, DEADLINE_NONE, err);
+    completion_abandon(completion);
+    memcpy(ret, tensor->data, (size_t)extent * c.outer * c.inner);
+    tensor_release(tensor);
+    return st;
+}
+
+START_TEST(members_with_other_rows_find_the_same_lent_and_mailed)
+{
+    size_t bytes = (size_t)world.size * 300 * 1024;
+    unsigned char *gathered[2] = {malloc(bytes), malloc(bytes)};
+    struct error err = {0};
+    enum status st = STATUS_OK;
+    int before = lent;
+
+    untold = 0;
+    for (int shared = 0; shared < 2 && st == STATUS_OK; shared++)
+        st = gather_other_rows(shared, gathered[shared], &err);
+    ck_assert_msg(st == STATUS_OK, "%s", err.text);
+    ck_assert_int_eq(lent - before, is_alone() ? 0 : world.size - 1);
+    ck_assert_int_eq(untold, 0);
+    ck_assert(!memcmp(gathered[0], gathered[1], bytes));
+    for (int i = 0; i < 2; i++)
+        free(gathered[i]);
+}
+END_TEST
+
+/* Gather parts of 300 KiB so many times while peers say that reading takes line_ns a line; returns how many of the last
+ * turns' were lent. */
+static int gather_while_they_say(uint64_t line_ns, int turns, int last, bool *ret_equal, struct error *err)
+{
+    struct draw c = {.operation = OPERATION_ALL_GATHER_EVEN,
+                     .checks = CHECKS_LIGHT,
+                     .shared = UINT32_MAX,
+                     .outer = 300,
+                     .inner = 1024};
+    int before = 0;
+
+    for (int i = 0; i < 8; i++)
+        c.counts[i][0] = 1;
+    say_line_ns = line_ns;
+    for (int i = 0; i < turns; i++) {
+        if (i == turns - last)
+            before = lent;
+        if (run_case(i, &c, ret_equal, err) != STATUS_OK)
+            return -1;
+    }
+    say_line_ns = 0;
+    return lent - before;
+}
+
+/* What they say, and nothing else that can last. */
+START_TEST(who_says_that_he_reads_slowly_is_lent_little)
+{
+    enum { TURNS = 100, LAST = 20 };
+    static const uint64_t says[] = {30, 5, UINT64_MAX / LINE / 300, 30};
+    enum { COUNT = sizeof says / sizeof *says };
+    struct error err = {0};
+    bool equal = true;
+    int counts[COUNT] = {0};
+    int all = LAST * (world.size - 1);
+
+    for (int i = 0; i < COUNT && !err.text[0]; i++)
+        counts[i] = gather_while_they_say(says[i], TURNS, LAST, &equal, &err);
+    ck_assert_str_eq(err.text, "");
+    ck_assert(equal);
+    ck_assert_int_le(counts[0], all / 2);
+    ck_assert_int_eq(counts[1], all);
+    ck_assert_int_eq(counts[2], all);
+    ck_assert_int_le(counts[3], all / 2);
 }
 END_TEST
 
@@ -276,11 +408,11 @@ static enum status build(struct error *err)
     return st == STATUS_OK ? session_build(world.session, groups, GROUPS, NULL, 0, err) : st;
 }
 
-static enum status start(bool far, struct error *err)
+static enum status start(bool all, struct error *err)
 {
     enum status st = STATUS_OK;
 
-    world.lend_far = far;
+    world.lend_all = all;
     world.shared = memory_shared_create(ROOM);
     if (!world.shared)
         return error_set(err, STATUS_ENVIRONMENT, "no shared memory");
@@ -290,6 +422,8 @@ static enum status start(bool far, struct error *err)
     uncounted = world.ops;
     counting = *world.ops;
     counting.send_lent = count_lent;
+    counting.reach = reach_some;
+    counting.give_back = tell;
     world.ops = &counting;
     return STATUS_OK;
 }
@@ -307,23 +441,27 @@ static int try_operations(void)
         st = build(&err);
     tcase_set_timeout(tests, 100);
     tcase_add_test(tests, gathers_and_exchanges_bring_what_was_sent);
-    if (world.lend_far)
+    if (world.lend_all) {
         tcase_add_test(tests, whole_parts_are_lent_once_to_each_member);
+        tcase_add_test(tests, members_with_other_rows_find_the_same_lent_and_mailed);
+    } else {
+        tcase_add_test(tests, who_says_that_he_reads_slowly_is_lent_little);
+    }
     tcase_add_test(tests, more_gathers_than_can_be_lent_wait_for_nothing);
     suite_add_tcase(suite, tests);
     return world_run(&world, suite, st, &err);
 }
 
-/* near: lent is what those get who are seen to be near, which may change from one message to the next. */
+/* auto: lent is what those get who read quickly, which may change from one message to the next. */
 int main(int argc, char **argv)
 {
-    bool far = argc < 2 || strcmp(argv[1], "near") != 0;
+    bool all = argc < 2 || strcmp(argv[1], "auto") != 0;
     struct error err = {0};
     int failed = 1;
 
     if (!threads_start(&argc, &argv))
         return SKIPPED;
-    if (start(far, &err) == STATUS_OK)
+    if (start(all, &err) == STATUS_OK)
         failed = try_operations();
     else
         (void)fprintf(stderr, "%s\n", err.text);

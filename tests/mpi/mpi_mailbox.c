@@ -66,7 +66,7 @@ static bool next_is(uint32_t tag, int message, size_t count)
     in = malloc(bytes + 1);
     in[bytes] = 0x5a;
     memcpy(in, mailbox_bytes(mailbox, left, &mail), bytes);
-    mailbox_return(mailbox, left, &mail);
+    mailbox_return(mailbox, left, &mail, 0);
     right_bytes = bytes == count && in[bytes] == 0x5a;
     for (size_t i = 0; right_bytes && i < count; i++)
         right_bytes = in[i] == byte_of(left, message, i);
@@ -111,26 +111,16 @@ START_TEST(each_tag_keeps_its_order)
 }
 END_TEST
 
-/* Some looks that agree decide; one that differs, or that was lost, does not. */
-START_TEST(a_peer_is_near_when_its_lines_come_soon)
+START_TEST(near_and_far_peers_read_the_same)
 {
-    enum { SOON_NS = 30, LATE_NS = 130, LOST_NS = 50000, BYTES = 70003, MANY = 20 };
+    enum { SOON_NS = 30, LATE_NS = 130, BYTES = 70003, MANY = 20 };
     unsigned char *out = malloc(BYTES);
-    bool near[5];
     bool put = true;
     bool came = true;
 
-    for (int i = 0; i < 5; i++) {
-        static const int ns[5] = {LATE_NS, SOON_NS, LATE_NS, LOST_NS, LATE_NS};
-        bool once = i == 2; /* the third is one look alone */
-
-        for (int k = 0; k < (once ? 1 : MANY); k++)
-            mailbox_looked(mailbox, right, (uint64_t)ns[i]);
-        near[i] = mailbox_is_near(mailbox, right);
-    }
     for (int i = 0; i < 2; i++) { /* written past the cache, and not */
         for (int k = 0; k < MANY; k++)
-            mailbox_looked(mailbox, right, i ? SOON_NS : LATE_NS);
+            distance_looked(mailbox_distance(mailbox, right), i ? SOON_NS : LATE_NS);
         fill(out, BYTES, i);
         put = put && post(TAG, out, BYTES);
     }
@@ -139,13 +129,71 @@ START_TEST(a_peer_is_near_when_its_lines_come_soon)
         came = came && next_is(TAG, i, BYTES);
     settle();
     free(out);
-    ck_assert(!near[0]);
-    ck_assert(near[1]);
-    ck_assert(near[2]);
-    ck_assert(near[3]);
-    ck_assert(!near[4]);
     ck_assert(put);
     ck_assert(came);
+}
+END_TEST
+
+/* Lend so many lines (0: send mail) to the right neighbour, who says that reading took so long, as this rank says to
+ * the left one; both are returned then.  False: there was no room, or nothing came. */
+static bool lend_and_say(uint64_t lines, uint64_t ns, struct mail *ret)
+{
+    static unsigned char bytes[MAILBOX_LEAST_BYTES];
+    struct mail *own = &sent[envelopes];
+    struct mail mail;
+    bool put = mailbox_reserve(mailbox, right, lines ? 0 : sizeof bytes, own);
+
+    if (lines)
+        mailbox_lends(mailbox, own, lines);
+    else
+        (void)mailbox_write(mailbox, own, bytes, 0, sizeof bytes);
+    (void)MPI_Isend(own, sizeof *own, MPI_BYTE, right, TAG, MPI_COMM_WORLD, &envelope[envelopes++]);
+    mail = next_envelope(TAG);
+    put = mailbox_match(mailbox, left, TAG, &mail, NULL) == STATUS_OK && put;
+    mailbox_return(mailbox, left, &mail, ns);
+    barrier();
+    *ret = *own;
+    return put;
+}
+
+/* Whether it looks for the one message, or for room for another; once each, and of what was lent alone. */
+START_TEST(a_sender_hears_how_quickly_its_peer_reads)
+{
+    enum { LINES = 1000, QUICK_NS = 5 * LINES, SLOW_NS = 30 * LINES };
+    static const struct {
+        uint64_t lines;
+        uint64_t ns;
+        int8_t heard;
+    } words[] = {{LINES, QUICK_NS, 1},    {LINES, QUICK_NS, 2}, {LINES, SLOW_NS, 1}, {LINES, SLOW_NS, 0},
+                 {LINES, SLOW_NS, -1},    {0, QUICK_NS, -1},    {0, SLOW_NS, -1},    {LINES, 0, -1},
+                 {LINES, UINT64_MAX, -1}, {LINES, QUICK_NS, 0}};
+    enum { COUNT = sizeof words / sizeof *words };
+    struct distance *distance = mailbox_distance(mailbox, right);
+    int8_t heard[COUNT][2];
+    bool put = true;
+    bool returned = true;
+
+    *distance = (struct distance){0};
+    for (int i = 0; i < COUNT; i++) {
+        struct mail mail;
+
+        *distance = (struct distance){.quick = distance->quick}; /* what the looks say must not matter */
+        put = lend_and_say(words[i].lines, words[i].ns, &mail) && put;
+        for (int k = 0; k < 2 && i % 2 && words[i].lines; k++)
+            returned = mailbox_is_returned(mailbox, &mail) && returned;
+        heard[i][0] = distance->quick;
+        put = lend_and_say(0, 0, &mail) && put; /* takes the other's slot back */
+        heard[i][1] = distance->quick;
+    }
+    settle();
+    ck_assert(put);
+    ck_assert(returned);
+    for (int i = 0; i < COUNT; i++) {
+        int8_t before = i ? words[i - 1].heard : (int8_t)0;
+
+        ck_assert_msg(heard[i][0] == (i % 2 ? words[i].heard : before), "words %d", i);
+        ck_assert_msg(heard[i][1] == words[i].heard, "words %d, behind", i);
+    }
 }
 END_TEST
 
@@ -217,7 +265,7 @@ START_TEST(envelopes_that_lie_are_refused)
     }
     once = mailbox_match(mailbox, left, TAG, &mail, NULL);
     twice = mailbox_match(mailbox, left, TAG, &mail, NULL);
-    mailbox_return(mailbox, left, &mail);
+    mailbox_return(mailbox, left, &mail, 0);
     settle();
     ck_assert(put);
     for (int i = 0; i < COUNT; i++) {
@@ -240,13 +288,13 @@ START_TEST(an_envelope_never_opens_a_later_message_in_its_slot)
     enum status old;
     enum status new;
 
-    mailbox_return(mailbox, left, &first);
+    mailbox_return(mailbox, left, &first, 0);
     barrier();
     put = post(TAG, out, sizeof out) && put;
     second = next_envelope(TAG);
     old = mailbox_match(mailbox, left, TAG, &first, NULL);
     new = mailbox_match(mailbox, left, TAG, &second, NULL);
-    mailbox_return(mailbox, left, &second);
+    mailbox_return(mailbox, left, &second, 0);
     settle();
     ck_assert(put);
     ck_assert_uint_eq(first.slot, second.slot);
@@ -285,7 +333,7 @@ START_TEST(a_long_message_is_read_behind_its_writer)
         untouched[i] = in[read[i]] == 0;
         barrier();
     }
-    mailbox_return(mailbox, left, &mail);
+    mailbox_return(mailbox, left, &mail, 0);
     settle();
     ck_assert(reserved);
     ck_assert_int_eq(matched, STATUS_OK);
@@ -391,7 +439,8 @@ int main(int argc, char **argv)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, each_tag_keeps_its_order);
     tcase_add_test(tests, a_full_mailbox_refuses_until_something_is_taken);
-    tcase_add_test(tests, a_peer_is_near_when_its_lines_come_soon);
+    tcase_add_test(tests, near_and_far_peers_read_the_same);
+    tcase_add_test(tests, a_sender_hears_how_quickly_its_peer_reads);
     tcase_add_test(tests, envelopes_that_lie_are_refused);
     tcase_add_test(tests, an_envelope_never_opens_a_later_message_in_its_slot);
     tcase_add_test(tests, a_long_message_is_read_behind_its_writer);

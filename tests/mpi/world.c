@@ -10,7 +10,7 @@
 enum status world_open(struct world *world, struct error *err)
 {
     const struct transport_options options = {
-        .startup_timeout_ns = 30 * NS_PER_S, .shared = world->shared, .lend_far = world->lend_far};
+        .startup_timeout_ns = 30 * NS_PER_S, .shared = world->shared, .lend_all = world->lend_all};
     enum status st = plugin_transport("mpi", &world->ops, NULL, 0, err);
 
     if (st == STATUS_OK)

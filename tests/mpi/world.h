@@ -18,7 +18,7 @@ struct world {
     int members[64]; /* the ranks in reverse */
     struct group_spec group;
     struct memory *shared; /* set before world_open: what this rank shares with its host; NULL: nothing */
-    bool lend_far;         /* set before world_open: it is lent to every rank there */
+    bool lend_all;         /* set before world_open: it is lent to every rank there */
 };
 
 /* MPI, and this rank's place.  Collective.  Statuses of the plugin. */
