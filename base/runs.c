@@ -1,18 +1,43 @@
 /* A call of memcpy for each run costs as much as copying a hundred bytes: runs of the usual short lengths are copied by
- * loops in which the compiler knows the length, and those that lie together at once. */
+ * loops in which the compiler knows the length, and those that lie together at once.
+ *
+ * What is read was often written by another core, and such lines come slowly: those loops ask for them ahead. */
 #include "base/runs.h"
 
+#include <stdint.h>
 #include <string.h>
 
-enum { BLOCK = 16, SHORT_BYTES = 512 };
+enum {
+    BLOCK = 16,
+    SHORT_BYTES = 512,
+    AHEAD_BYTES = 1024, /* enough lines are then under way where one takes 100 ns */
+    AHEAD_LEAST = 32    /* the runs of a line are not worth asking for one by one */
+};
+
+/* Bytes from a run to the one that is read AHEAD_BYTES later; 0: nothing is asked for. */
+static inline __attribute__((always_inline)) size_t bytes_ahead(size_t from_stride, size_t run)
+{
+    return run >= AHEAD_LEAST && run <= SHORT_BYTES ? AHEAD_BYTES / run * from_stride : 0;
+}
+
+/* Nothing is touched where it lies, which may be behind the last run. */
+static inline __attribute__((always_inline)) void ask(const unsigned char *in, size_t ahead)
+{
+    if (ahead)
+        __builtin_prefetch((const void *)((uintptr_t)in + ahead));
+}
 
 /* Inlined, so that a run that is a constant is one to the compiler. */
 static inline __attribute__((always_inline)) void copy_fixed(unsigned char *restrict to, size_t to_stride,
                                                              const unsigned char *restrict from, size_t from_stride,
                                                              size_t run, size_t rows)
 {
-    for (size_t i = 0; i < rows; i++)
+    size_t ahead = bytes_ahead(from_stride, run);
+
+    for (size_t i = 0; i < rows; i++) {
+        ask(from + i * from_stride, ahead);
         memcpy(to + i * to_stride, from + i * from_stride, run);
+    }
 }
 
 /* The same of blocks [a constant, at least 1] whole ones and at most one more, which overlaps the last of them. */
@@ -20,10 +45,13 @@ static inline __attribute__((always_inline)) void copy_some(unsigned char *restr
                                                             const unsigned char *restrict from, size_t from_stride,
                                                             size_t run, size_t rows, size_t blocks)
 {
+    size_t ahead = bytes_ahead(from_stride, run);
+
     for (size_t i = 0; i < rows; i++) {
         unsigned char *out = to + i * to_stride;
         const unsigned char *in = from + i * from_stride;
 
+        ask(in, ahead);
         for (size_t k = 0; k < blocks; k++)
             memcpy(out + k * BLOCK, in + k * BLOCK, BLOCK);
         memcpy(out + run - BLOCK, in + run - BLOCK, BLOCK);
@@ -34,10 +62,13 @@ static inline __attribute__((always_inline)) void copy_some(unsigned char *restr
 static void copy_blocks(unsigned char *restrict to, size_t to_stride, const unsigned char *restrict from,
                         size_t from_stride, size_t run, size_t rows)
 {
+    size_t ahead = bytes_ahead(from_stride, run);
+
     for (size_t i = 0; i < rows; i++) {
         unsigned char *out = to + i * to_stride;
         const unsigned char *in = from + i * from_stride;
 
+        ask(in, ahead);
         for (size_t at = 0; at + BLOCK < run; at += BLOCK)
             memcpy(out + at, in + at, BLOCK);
         memcpy(out + run - BLOCK, in + run - BLOCK, BLOCK);
