@@ -67,7 +67,7 @@ static enum status send_to(struct collective *work, int to, int round, struct er
         return st;
     if (rows.count == 1)
         return collective_send_from(work, &to, 1, &part,
-                                    work->send->data + slab_offset(&work->send_slab, work->to.start[to], rows), err);
+                                    slab_at(&work->send_slab, work->send->data, work->to.start[to], rows), err);
     return collective_send_packed(work, to, &part, &work->send_slab, work->send->data, work->to.start[to], rows, err);
 }
 
@@ -82,8 +82,8 @@ static enum status receive_from(struct collective *work, int from, int round, st
     if (!travels(work->lent_from, from, rows, round))
         return STATUS_OK;
     if (rows.count == 1)
-        st = collective_receive_from(
-            work, from, &part, work->recv->data + slab_offset(&work->recv_slab, work->from.start[from], rows), err);
+        st = collective_receive_from(work, from, &part,
+                                     slab_at(&work->recv_slab, work->recv->data, work->from.start[from], rows), err);
     else
         st = collective_receive(work, from, &part, err);
     if (st == STATUS_OK && !round) {

@@ -81,8 +81,7 @@ static enum status send_own(struct collective *work, struct rows rows, struct er
     enum status st = STATUS_OK;
 
     if (together)
-        return collective_send_all_from(work, &part, work->send->data + slab_offset(&work->send_slab, start, rows),
-                                        err);
+        return collective_send_all_from(work, &part, slab_at(&work->send_slab, work->send->data, start, rows), err);
     st = collective_send_all_apart(work, &part, &payload, err);
     if (st == STATUS_OK)
         st = slab_pack(work->device, &work->send_slab, work->send->data, start, part.send_count, rows, payload, err);
@@ -111,7 +110,7 @@ static enum status begin(struct collective *work, int round, bool *ret_more, str
         if (i == work->rank || !travels(work->lent_from, i, rows, round))
             continue;
         if (rows.count == 1)
-            target = work->recv->data + slab_offset(&work->recv_slab, work->from.start[i], rows);
+            target = slab_at(&work->recv_slab, work->recv->data, work->from.start[i], rows);
         st = collective_receive_from(work, i, &part, target, err);
         if (st == STATUS_OK && !round) {
             part = whole_part(work, i);

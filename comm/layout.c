@@ -123,7 +123,7 @@ enum status slab_unpack(struct memory *device, const struct slab *slab, unsigned
 struct runs slab_runs(const struct slab *slab, const unsigned char *tensor, uint64_t start, uint64_t count)
 {
     size_t run = (size_t)count * slab->inner_bytes;
-    struct runs runs = {.bytes = tensor + (size_t)start * slab->inner_bytes,
+    struct runs runs = {.bytes = tensor ? tensor + (size_t)start * slab->inner_bytes : NULL,
                         .run = run,
                         .stride = stride_of(slab),
                         .rows = slab->outer};

@@ -79,10 +79,16 @@ struct runs slab_runs(const struct slab *slab, const unsigned char *tensor, uint
 /* The same copied into the tensor, from runs of as many bytes, or from one; on the host. */
 void slab_put(const struct slab *slab, unsigned char *tensor, uint64_t start, uint64_t count, const struct runs *runs);
 
-/* Where the part from start on begins in the first of the rows. */
+/* Where the part from start on begins in the first of the rows, in bytes from the tensor's first. */
 static inline size_t slab_offset(const struct slab *slab, uint64_t start, struct rows rows)
 {
     return (rows.first * slab->extent + (size_t)start) * slab->inner_bytes;
+}
+
+/* The same in the tensor's memory; NULL where it has none, as one of zero bytes may. */
+static inline unsigned char *slab_at(const struct slab *slab, unsigned char *tensor, uint64_t start, struct rows rows)
+{
+    return tensor ? tensor + slab_offset(slab, start, rows) : NULL;
 }
 
 #endif
