@@ -296,7 +296,7 @@ bool suspicion_expired(const struct suspicion *suspicion, const struct wait_stat
 bool suspicion_tell(const struct suspicion *suspicion, const struct wait_state *own, uint64_t now_ns, char *text,
                     size_t text_bytes)
 {
-    const struct chain_link *last = &suspicion->links[suspicion->count - 1];
+    const struct chain_link *last = NULL;
     struct line line = {text, text_bytes};
     double waited_s = (double)since(own->since_ns, now_ns) / 1e9;
 
@@ -307,6 +307,7 @@ bool suspicion_tell(const struct suspicion *suspicion, const struct wait_state *
     }
     if (!suspicion->count || suspicion->end == CHAIN_OPEN || !same_wait(suspicion, own))
         return false;
+    last = &suspicion->links[suspicion->count - 1];
     add(&line, "waiting for %.1f s: ", waited_s);
     if (suspicion->end == CHAIN_CYCLE)
         add(&line, "ranks wait for each other, rank %d among them", end_of(suspicion));

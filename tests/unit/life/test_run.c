@@ -216,6 +216,29 @@ START_TEST(two_jobs_do_not_share_a_folder)
 }
 END_TEST
 
+/* A rank may have come, failed and said so before rank 0 claims the folder: told is told, once. */
+START_TEST(a_cause_from_before_the_claim_stays)
+{
+    const struct cause own = {.status = STATUS_ENVIRONMENT, .text = "own", .rank = 2, .reporter = 2};
+    const struct timespec long_ago[2] = {{.tv_sec = 1700000000}, {.tv_sec = 1700000000}};
+    char cause[256];
+    char owner[256];
+
+    (void)snprintf(cause, sizeof cause, "%s/cause.json", folder);
+    (void)snprintf(owner, sizeof owner, "%s/owner", folder);
+    for (int old = 0; old < 2; old++) {
+        pid_t job;
+
+        (void)unlink(owner);
+        ck_assert_int_eq(cause_save(folder, &own, NULL, NULL, NULL), STATUS_OK);
+        ck_assert_int_eq(old ? utimensat(AT_FDCWD, cause, long_ago, 0) : 0, 0);
+        job = begin_job("one");
+        ck_assert_int_eq(access(cause, F_OK), old ? -1 : 0);
+        end_job(job);
+    }
+}
+END_TEST
+
 /* The folder of a job on node9, whose lock is not seen here; its rank 0 gives a sign of life every 20 ms, or none. */
 static pid_t begin_job_elsewhere(bool living)
 {
@@ -345,6 +368,7 @@ int main(void)
     tcase_add_test(tests, the_doctor_reads_the_roll_call);
     tcase_add_test(tests, a_folder_has_the_id_in_its_name);
     tcase_add_test(tests, two_jobs_do_not_share_a_folder);
+    tcase_add_test(tests, a_cause_from_before_the_claim_stays);
     tcase_add_test(tests, a_job_of_another_host_is_known_by_its_signs);
     tcase_add_test(tests, a_damaged_owner_is_none);
     tcase_add_test(tests, ids_that_name_no_folder_are_refused);

@@ -112,10 +112,11 @@ static void assert_ranks_agree(const struct plan *plan)
         for (size_t i = 0; i < plan->route_count; i++)
             routes += plan->routes[i].from == r || (plan->routes[i].to == r && strncmp(plan->routes[i].name, "r", 1));
         for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-            const struct route_spec *route = &plan->routes[ways[i] - plan->group_count - 1];
+            const struct route_spec *route = NULL;
 
             if (!ways[i])
                 continue;
+            route = &plan->routes[ways[i] - plan->group_count - 1];
             ck_assert_int_eq(incoming[i] ? route->to : route->from, r);
             routes--;
         }
