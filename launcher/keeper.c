@@ -212,21 +212,38 @@ static bool quiet(const struct watch *watch, int number)
     return watch->stop_forwarded && (asks_to_end(number) || number == SIGKILL);
 }
 
+/* Does the starter end this process before the deadline?  It says SIGCONT first, which breaks a wait off. */
+static bool is_ended_by_starter(uint64_t deadline_ns)
+{
+    sigset_t stops;
+    siginfo_t info;
+    uint64_t now_ns;
+
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGTERM);
+    while ((now_ns = clock_ns()) < deadline_ns) {
+        uint64_t left_ns = deadline_ns - now_ns;
+        const struct timespec left = {.tv_sec = (time_t)(left_ns / NS_PER_S), .tv_nsec = (long)(left_ns % NS_PER_S)};
+        int number = sigtimedwait(&stops, &info, &left);
+
+        if (number == SIGTERM)
+            return sent_by_starter(info.si_pid);
+        if (number < 0 && errno != EINTR)
+            return false;
+    }
+    return false;
+}
+
 /* Does another rank say why?  Where no cause.json can tell, the lowest rank speaks, and the starter ends us. */
 static bool another_speaks(const struct watch *watch, const struct starter *starter)
 {
     const struct keeper *shared = watch->shared;
-    const struct timespec within = {.tv_sec = SHARED_WORDS_NS / NS_PER_S, .tv_nsec = SHARED_WORDS_NS % NS_PER_S};
-    sigset_t stops;
-    siginfo_t info;
 
     if (watch->stop_forwarded)
         return true;
     if ((atomic_load(&shared->set) && shared->run_dir[0]) || starter->rank <= 0)
         return false;
-    sigemptyset(&stops);
-    sigaddset(&stops, SIGTERM);
-    return sigtimedwait(&stops, &info, &within) == SIGTERM && sent_by_starter(info.si_pid);
+    return is_ended_by_starter(clock_ns() + SHARED_WORDS_NS);
 }
 
 /* What the worker could not agree on with the others, or could not even print. */
