@@ -31,7 +31,8 @@ struct transport_options {
     struct memory *shared; /* what this process shares with its host (base/memory_shared.h); borrowed until close;
                             * NULL: nothing */
     bool lend_all; /* of it, what lies there is lent to every rank that can read it; else to those alone that do so
-                    * quickly, for to others a copy is the quicker way, and now and then to others, to measure them */
+                    * quickly, for to others a copy is the quicker way, and now and then to others, to measure them;
+                    * messages too long for another way in any case */
     const char *interface; /* for traffic between hosts; NULL: the transport's choice */
 
     /* For a transport whose messages lie in device memory: what carries everything else, already open (taken on

@@ -217,12 +217,12 @@ static bool is_ended_by_starter(uint64_t deadline_ns)
 {
     sigset_t stops;
     siginfo_t info;
-    uint64_t now_ns;
 
     sigemptyset(&stops);
     sigaddset(&stops, SIGTERM);
-    while ((now_ns = clock_ns()) < deadline_ns) {
-        uint64_t left_ns = deadline_ns - now_ns;
+    for (;;) { /* once more behind the deadline: who was stopped across it finds the signal waiting */
+        uint64_t now_ns = clock_ns();
+        uint64_t left_ns = now_ns < deadline_ns ? deadline_ns - now_ns : 0;
         const struct timespec left = {.tv_sec = (time_t)(left_ns / NS_PER_S), .tv_nsec = (long)(left_ns % NS_PER_S)};
         int number = sigtimedwait(&stops, &info, &left);
 
@@ -231,7 +231,6 @@ static bool is_ended_by_starter(uint64_t deadline_ns)
         if (number < 0 && errno != EINTR)
             return false;
     }
-    return false;
 }
 
 /* Does another rank say why?  Where no cause.json can tell, the lowest rank speaks, and the starter ends us. */

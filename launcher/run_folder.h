@@ -28,8 +28,9 @@ enum status run_folder_make(const char *run_dir, const char *name, const char *i
                             struct error *err);
 
 /* The folder is this job's, and no other's, until the process ends; nothing of an earlier run stays in the way.  One
- * rank says so: rank 0.  Where another has failed before and nobody had the folder until now, its cause stays.  job
- * tells jobs apart (run_job_name).
+ * rank says so: rank 0.  Where another has failed before and nobody had the folder until now, its cause stays: an
+ * earlier run without a rank 0 that left one less than ten seconds ago is taken for this one.  job tells jobs apart
+ * (run_job_name).
  *
  * The mark is a lock on FOLDER/owner, which also says who has it.  Where the file system has no locks a process of this
  * host is looked for, and one of another host by signs of life in its flight recorder.

@@ -24,8 +24,8 @@ enum { PATH_BYTES = 4096, JOB_BYTES = 128, TEXT_BYTES = 512, READ_TRIES = 20 };
 #define READ_AGAIN_NS (10 * NS_PER_MS)
 /* Many times as long as a living rank needs for a sign of life. */
 #define SIGN_NS (400 * NS_PER_MS)
-/* A rank that fails before rank 0 has come to claim the folder does so when the job begins. */
-#define JUST_NS (60 * NS_PER_S)
+/* A rank that failed before rank 0 came to claim the folder did so when the job began. */
+#define JUST_NS (10 * NS_PER_S)
 /* A process that began later than the text was written has only got its number. */
 #define LATER_NS (1 * NS_PER_S)
 
@@ -162,9 +162,9 @@ static int64_t unix_ns(const struct timespec *time)
     return (int64_t)time->tv_sec * (int64_t)NS_PER_S + time->tv_nsec;
 }
 
-/* The cause in a folder that nobody had claimed before: of a rank of this job, which came and failed before rank 0 did?
- * Both times are the file system's. */
-static bool cause_is_ours(const char *folder, int new_owner)
+/* Is the cause in a folder that nobody had claimed before of an earlier job, which never had a rank 0?  Else a rank of
+ * this one has failed already, or does while we look.  Both times are the file system's. */
+static bool cause_is_stale(const char *folder, int new_owner)
 {
     char path[PATH_BYTES];
     struct stat cause;
@@ -172,7 +172,7 @@ static bool cause_is_ours(const char *folder, int new_owner)
     int length = snprintf(path, sizeof path, "%s/cause.json", folder);
 
     return length > 0 && length < PATH_BYTES && stat(path, &cause) == 0 && fstat(new_owner, &owner) == 0 &&
-           unix_ns(&owner.st_mtim) - unix_ns(&cause.st_mtim) < (int64_t)JUST_NS;
+           unix_ns(&owner.st_mtim) - unix_ns(&cause.st_mtim) >= (int64_t)JUST_NS;
 }
 
 /* The file stays open, and so the lock ours, until the process ends: a recorder of this job is written to the end. */
@@ -181,14 +181,14 @@ enum status run_folder_claim(const char *folder, const char *job, struct error *
     char path[PATH_BYTES];
     struct owner owner;
     enum lock lock;
-    bool ours = false;
+    bool stale;
     int file;
     enum status st = owner_path(folder, path, err);
 
     if (st != STATUS_OK)
         return st;
     file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    ours = file >= 0 && cause_is_ours(folder, file);
+    stale = file < 0 || cause_is_stale(folder, file);
     if (file < 0)
         file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0)
@@ -199,7 +199,7 @@ enum status run_folder_claim(const char *folder, const char *job, struct error *
         st = refuse(folder, &owner, err);
     else
         st = write_owner(file, path, job, err);
-    if (st == STATUS_OK && !ours)
+    if (st == STATUS_OK && stale)
         cause_forget(folder);
     if (st != STATUS_OK)
         close(file);

@@ -29,7 +29,8 @@ static void complain(struct wire *wire, enum status st, const struct error *prob
     wire->complaint = *problem;
 }
 
-/* Where tensors lie that peers of the host read where they are: those that do so quickly, or for diagnosis all or none.
+/* Where tensors lie that peers of the host read where they are: those that do so quickly (of very long messages
+ * all), or for diagnosis all or none.
  * STATUS_ENVIRONMENT when it is not said clearly which. */
 static enum status share(struct transport_options *options, struct error *err)
 {

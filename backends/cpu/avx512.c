@@ -188,7 +188,7 @@ struct block_shape {
     size_t scales; /* floats that prepare makes */
 };
 
-/* ---- One activation row: weights stream by, four rows at a time ---- */
+/* ---- One activation row: weights stream by, some rows at a time ---- */
 
 /* Bytes from a group of rows to the one that will be wanted STREAM_AHEAD bytes later. */
 INLINE size_t bytes_ahead(size_t group)
@@ -196,7 +196,7 @@ INLINE size_t bytes_ahead(size_t group)
     return group ? (STREAM_AHEAD + group - 1) / group * group : 0;
 }
 
-/* Superblocks. */
+/* Superblocks, four rows. */
 INLINE void stream_blocks(const struct matrix *w, uint64_t row, uint64_t count, const float *x, float *y,
                           const struct block_shape shape, prepare_block *prepare, block_part *part)
 {
@@ -275,13 +275,13 @@ INLINE void make_scales(const unsigned char *const *fours, size_t row_bytes, siz
     }
 }
 
-/* Blocks of 32: rows [a constant, 4 or 8] that lie behind each other, side by side.  The number of instructions bounds
- * this loop, so that eight rows share the activations and the prefetches. */
-INLINE void stream_rows(const unsigned char *first, size_t row_bytes, size_t blocks, const float *x, float *sums,
-                        size_t bytes, int rows, block_part *part)
+/* Blocks of 32: rows [a constant, 4 or 8] that lie row_bytes apart, side by side.  The number of instructions bounds
+ * this loop, so that eight rows share the activations and the prefetches, which run in a straight line as far ahead of
+ * every group, so that each row is asked for once. */
+INLINE void stream_rows(const unsigned char *first, size_t row_bytes, size_t blocks, const char *ahead, const float *x,
+                        float *sums, size_t bytes, int rows, block_part *part)
 {
     const unsigned char *fours[2] = {first, first + 4 * row_bytes};
-    const char *ahead = (const char *)first + bytes_ahead((size_t)rows * row_bytes);
     __m512 lanes[SMALL_ROWS];
 
     UNROLL
@@ -321,16 +321,18 @@ INLINE void stream_small(const struct matrix *w, uint64_t row, uint64_t count, c
 {
     size_t blocks = (size_t)w->cols / (2 * LANES);
     const unsigned char *data = w->data + (size_t)row * w->row_bytes;
-    uint64_t r = 0;
+    const char *ahead = (const char *)data + bytes_ahead(SMALL_ROWS * w->row_bytes);
+    size_t row_bytes = w->row_bytes;
+    size_t r = 0;
 
     for (; r + SMALL_ROWS <= count; r += SMALL_ROWS)
-        stream_rows(data + (size_t)r * w->row_bytes, w->row_bytes, blocks, x, y + r, bytes, SMALL_ROWS, part);
+        stream_rows(data + r * row_bytes, row_bytes, blocks, ahead + r * row_bytes, x, y + r, bytes, SMALL_ROWS, part);
     for (; r + 4 <= count; r += 4)
-        stream_rows(data + (size_t)r * w->row_bytes, w->row_bytes, blocks, x, y + r, bytes, 4, part);
+        stream_rows(data + r * row_bytes, row_bytes, blocks, ahead + r * row_bytes, x, y + r, bytes, 4, part);
     for (; r < count; r++) {
         float sums[4]; /* four times the same row */
 
-        stream_rows(data + (size_t)r * w->row_bytes, 0, blocks, x, sums, bytes, 4, part);
+        stream_rows(data + r * row_bytes, 0, blocks, ahead + r * row_bytes, x, sums, bytes, 4, part);
         y[r] = sums[0];
     }
 }

@@ -173,7 +173,7 @@ static void bench_attention(struct compute *compute, const float *x, float *out)
         segment.position = CONTEXT - 1;
         segment.count = 1;
         begin = clock_ns();
-        for (size_t layer = 0; layer < LAYERS; layer++) { /* no cache of the processor's holds them all */
+        for (size_t layer = 0; layer < LAYERS; layer++) { /* more than most processors' caches hold */
             segment.cache = cache + layer * layer_bytes;
             cpu_compute.attend(compute, &a);
         }
