@@ -1,8 +1,8 @@
-/* Scores, of looks and of reads.  A read that was quick outweighs those that were slow: nobody reads more quickly than
+/* Scores, of looks and of ways.  A time that was quick outweighs those that were slow: nobody reads more quickly than
  * he can, but whoever is interrupted, or finds his pages unmapped, is slow once.
  *
- * Cost: where lending is slow, one message in TRIAL_LATER * SURE is lent all the same.  If that takes three times as
- * long as mailing it, it is three in a hundred of all. */
+ * Cost: where a way is slow, one message in TRIAL_LATER * SURE takes it all the same.  If that lasts three times as
+ * long, it is three in a hundred of all. */
 #include "backends/mpi/mpi_distance.h"
 
 enum {
@@ -11,14 +11,14 @@ enum {
     NEAR_NS = 75,
     LOST_NS = 2000,
 
-    /* Of a lent line among many, with the copy to where it belongs: 4 to 10 with one cache, of either machine, 25 and
-     * more without.  What takes longer than the second, in the mean, tells of something else. */
+    /* Of a line among many that is read or written: lent, with the copy to where it belongs, 4 to 10 with one cache, of
+     * either machine, 25 and more without.  What takes longer than the second, in the mean, tells of something else. */
     QUICK_NS = 16,
     LOST_LINE_NS = 250,
     LEAST_LINES = 64,
 
-    SURE = 4, /* looks, or reads, that balance each other */
-    /* Messages before one is lent to measure: of what is not known, and for each read that was slow. */
+    SURE = 4, /* looks, or times, that balance each other */
+    /* Messages before one takes a way to measure it: of what is not known, and for each time that was slow. */
     TRIAL_SOON = 4,
     TRIAL_LATER = 16
 };
@@ -32,8 +32,8 @@ void distance_looked(struct distance *distance, uint64_t ns)
         distance->near = (int8_t)(distance->near > -SURE ? distance->near - 1 : -SURE);
     else
         distance->near = (int8_t)(distance->near < SURE ? distance->near + 1 : SURE);
-    if (distance->near == SURE && distance->far && distance->quick < 0)
-        distance->quick = 0;
+    if (distance->near == SURE && distance->far && distance->lent.quick < 0)
+        distance->lent.quick = 0;
     if (distance->near == SURE || distance->near == -SURE)
         distance->far = distance->near < 0;
 }
@@ -43,25 +43,49 @@ bool distance_is_near(const struct distance *distance)
     return distance->near > 0;
 }
 
-void distance_read(struct distance *distance, uint64_t lines, uint64_t ns)
+static void took(struct distance_way *way, uint64_t lines, uint64_t ns)
 {
-    int8_t *quick = &distance->quick;
-
     if (!ns || lines < LEAST_LINES || ns / lines >= LOST_LINE_NS)
         return;
     if (ns / lines >= QUICK_NS)
-        *quick = (int8_t)(*quick > -SURE ? *quick - 1 : -SURE);
-    else if (*quick < 0)
-        *quick = 0;
+        way->quick = (int8_t)(way->quick > -SURE ? way->quick - 1 : -SURE);
+    else if (way->quick < 0)
+        way->quick = 0;
     else
-        *quick = (int8_t)(*quick < SURE ? *quick + 1 : SURE);
+        way->quick = (int8_t)(way->quick < SURE ? way->quick + 1 : SURE);
+}
+
+/* Does the next message go this way?  likely: it is thought to be quick, as far as is not known. */
+static bool goes(struct distance_way *way, bool likely)
+{
+    int trial = way->quick < 0 ? -way->quick * TRIAL_LATER : TRIAL_SOON;
+    bool takes = way->quick > 0 || (!way->quick && likely) || way->others >= trial;
+
+    way->others = (uint8_t)(takes ? 0 : way->others + 1);
+    return takes;
+}
+
+void distance_read(struct distance *distance, uint64_t lines, uint64_t ns)
+{
+    took(&distance->lent, lines, ns);
 }
 
 bool distance_lends(struct distance *distance)
 {
-    int trial = distance->quick < 0 ? -distance->quick * TRIAL_LATER : TRIAL_SOON;
-    bool lends = distance->quick > 0 || (!distance->quick && distance->near > 0) || distance->mailed >= trial;
+    return goes(&distance->lent, distance_is_near(distance));
+}
 
-    distance->mailed = (uint8_t)(lends ? 0 : distance->mailed + 1);
-    return lends;
+void distance_stored(struct distance *distance, uint64_t lines, uint64_t ns)
+{
+    took(&distance->stored, lines, ns);
+}
+
+bool distance_is_stored_to(const struct distance *distance)
+{
+    return distance_is_near(distance) || distance->stored.quick > 0;
+}
+
+bool distance_stores(struct distance *distance)
+{
+    return distance_is_near(distance) || goes(&distance->stored, false);
 }

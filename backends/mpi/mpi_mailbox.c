@@ -13,8 +13,9 @@
  * now.
  *
  * Pages of a mailbox were read last by another core.  Where the two share a cache plain stores are the quickest; where
- * they do not, stores past the cache are (base/stream.h), by as much.  Which holds is measured: the state of a slot is
- * a line that the peer wrote last, and tells by how long it takes to come. */
+ * they do not, stores past the cache are (base/stream.h), by as much.  Which holds is measured (mpi_distance.h): the
+ * state of a slot is a line that the peer wrote last, and tells by how long it takes to come; and plain stores tell
+ * themselves by how long they take. */
 #include "backends/mpi/mpi_mailbox.h"
 
 #include <inttypes.h>
@@ -31,6 +32,8 @@ enum {
     UNIT_BYTES = 16384,
     UNITS = 512,
     STEP_BYTES = 32768, /* are written before the receiver hears of them, and read at once */
+    MEASURED_BYTES =
+        8192, /* of messages whose writing is measured, at least: more than what their envelope goes after */
     CLOCK_TURNS = 32
 };
 
@@ -79,6 +82,7 @@ struct mailbox {
     int units[SLOTS];
     int peers[SLOTS];     /* who takes it */
     uint64_t lent[SLOTS]; /* lines; 0: none, or what he said of them was heard */
+    bool plain[SLOTS];    /* it is written by plain stores */
     bool unit_held[UNITS];
 };
 
@@ -282,14 +286,21 @@ size_t mailbox_write(struct mailbox *mailbox, const struct mail *mail, const voi
 {
     unsigned char *room = mailbox->own->room[mail->unit];
     const unsigned char *from = bytes;
-    bool near = distance_is_near(&mailbox->distances[mailbox->peers[mail->slot]]);
+    struct distance *distance = &mailbox->distances[mailbox->peers[mail->slot]];
+    bool *plain = &mailbox->plain[mail->slot];
+    size_t before = done;
+    uint64_t begun = 0;
 
+    if (!done)
+        *plain = mail->bytes < MEASURED_BYTES ? distance_is_stored_to(distance) : distance_stores(distance);
+    if (*plain && !distance_is_near(distance))
+        begun = clock_ns();
     while (done < mail->bytes && most) {
         size_t step = (size_t)mail->bytes - done;
 
         step = step < STEP_BYTES ? step : STEP_BYTES;
         step = step < most ? step : most;
-        if (near)
+        if (*plain)
             memcpy(room + done, from + done, step);
         else
             stream_copy(room + done, from + done, step);
@@ -297,6 +308,8 @@ size_t mailbox_write(struct mailbox *mailbox, const struct mail *mail, const voi
         most -= step;
         atomic_store_explicit(&mailbox->own->slots[mail->slot].written, done, memory_order_release);
     }
+    if (begun)
+        distance_stored(distance, (done - before) / DISTANCE_LINE_BYTES, clock_ns() - begun);
     return done;
 }
 

@@ -143,7 +143,7 @@ static unsigned char *mpi_room(struct transport *transport, int peer, size_t cou
     if (count < MAILBOX_LEAST_BYTES || count > MAILBOX_MOST_BYTES || !post_reaches(transport->post, peer) ||
         !mailbox_reserve(transport->mailbox, peer, count, &mail))
         return NULL;
-    *ret_near = distance_is_near(mailbox_distance(transport->mailbox, peer));
+    *ret_near = distance_is_stored_to(mailbox_distance(transport->mailbox, peer));
     return mailbox_room(transport->mailbox, &mail);
 }
 

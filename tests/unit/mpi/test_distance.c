@@ -137,6 +137,64 @@ START_TEST(two_quick_reads_outweigh_all_slow_ones)
 }
 END_TEST
 
+/* How many messages are written past the cache before one is written by plain stores. */
+static int streamed(void)
+{
+    int count = 0;
+
+    while (count < NEVER && !distance_stores(&distance))
+        count++;
+    return count;
+}
+
+static void store(int count, uint64_t line_ns)
+{
+    for (int i = 0; i < count; i++)
+        distance_stored(&distance, LINES, LINES * line_ns);
+}
+
+/* Where the looks never say near, plain stores are tried; what is known of lending has nothing to do with it. */
+START_TEST(who_is_written_to_quickly_by_plain_stores_is_so_on)
+{
+    look(MANY, LATE_NS);
+    say(MANY, QUICK_NS);
+    ck_assert(!distance_is_stored_to(&distance));
+    for (int i = 0; i < 3; i++) {
+        int before = streamed();
+
+        ck_assert_int_ge(before, 1);
+        ck_assert_int_le(before, 8);
+    }
+    store(1, QUICK_NS);
+    ck_assert(distance_is_stored_to(&distance));
+    for (int i = 0; i < NEVER; i++)
+        ck_assert(distance_stores(&distance));
+    store(MANY, SLOW_NS);
+    ck_assert(!distance_is_stored_to(&distance));
+    for (int i = 0; i < 3; i++) {
+        int before = streamed();
+
+        ck_assert_int_ge(before, 32);
+        ck_assert_int_le(before, 128);
+    }
+    say(MANY, SLOW_NS);
+    store(2, QUICK_NS);
+    ck_assert(distance_is_stored_to(&distance));
+}
+END_TEST
+
+START_TEST(who_is_near_is_written_to_by_plain_stores_whatever_they_took)
+{
+    store(MANY, SLOW_NS);
+    look(MANY, SOON_NS);
+    ck_assert(distance_is_stored_to(&distance));
+    ck_assert_int_eq(streamed(), 0);
+    store(MANY, SLOW_NS);
+    ck_assert(distance_is_stored_to(&distance));
+    ck_assert_int_eq(streamed(), 0);
+}
+END_TEST
+
 /* The looks are sure that he is near, and were sure that he is not. */
 START_TEST(who_comes_near_is_measured_again)
 {
@@ -196,7 +254,7 @@ START_TEST(what_nobody_can_have_read_so_is_not_heard)
         setup();
         say(1, SLOW_NS);
         distance_read(&distance, words[i].lines, words[i].ns);
-        ck_assert_msg(distance.quick == words[i].heard, "words %zu", i);
+        ck_assert_msg(distance.lent.quick == words[i].heard, "words %zu", i);
     }
 }
 END_TEST
@@ -236,6 +294,8 @@ int main(void)
     tcase_add_test(tests, some_slow_reads_among_quick_ones_change_nothing);
     tcase_add_test(tests, who_reads_slowly_is_lent_to_now_and_then);
     tcase_add_test(tests, two_quick_reads_outweigh_all_slow_ones);
+    tcase_add_test(tests, who_is_written_to_quickly_by_plain_stores_is_so_on);
+    tcase_add_test(tests, who_is_near_is_written_to_by_plain_stores_whatever_they_took);
     tcase_add_test(tests, who_comes_near_is_measured_again);
     tcase_add_test(tests, who_wavers_is_not_measured_again);
     tcase_add_test(tests, what_nobody_can_have_read_so_is_not_heard);
