@@ -263,12 +263,17 @@ START_TEST(whole_parts_are_lent_once_to_each_member)
 }
 END_TEST
 
+static size_t other_inner(int rank)
+{
+    return rank % 2 ? 512 : 1024;
+}
+
 /* Every other member has rows of half the length, and twice as many: unchecked, each finds the bytes in order.  ret
  * [size * 300 KiB]: what was gathered. */
 static enum status gather_other_rows(bool shared, unsigned char *ret, struct error *err)
 {
-    bool half = world.rank % 2;
-    struct draw c = {.outer = half ? 600 : 300, .inner = half ? 512 : 1024};
+    size_t inner = other_inner(world.rank);
+    struct draw c = {.outer = (size_t)300 * 1024 / inner, .inner = inner};
     uint64_t extent = (uint64_t)world.size;
     struct tensor *tensor = tensor_of(&c, extent, shared);
     struct completion *completion = NULL;
@@ -286,6 +291,20 @@ static enum status gather_other_rows(bool shared, unsigned char *ret, struct err
     return st;
 }
 
+/* Has this rank got what that one gave, in the order in which it lies there? */
+static bool is_in_order(const unsigned char *gathered, int from)
+{
+    size_t inner = other_inner(world.rank);
+    size_t given_inner = other_inner(from);
+    size_t at = (size_t)(world.size - 1 - from) * inner;
+    bool equal = true;
+
+    for (size_t i = 0; i < 300 * 1024; i++)
+        equal = equal && gathered[i / inner * inner * (size_t)world.size + at + i % inner] ==
+                             given(3, from, -1, i / given_inner, i % given_inner);
+    return equal;
+}
+
 START_TEST(members_with_other_rows_find_the_same_lent_and_mailed)
 {
     size_t bytes = (size_t)world.size * 300 * 1024;
@@ -301,6 +320,8 @@ START_TEST(members_with_other_rows_find_the_same_lent_and_mailed)
     ck_assert_int_eq(lent - before, is_alone() ? 0 : world.size - 1);
     ck_assert_int_eq(untold, 0);
     ck_assert(!memcmp(gathered[0], gathered[1], bytes));
+    for (int from = 0; from < world.size; from++)
+        ck_assert_msg(is_in_order(gathered[1], from), "what rank %d gave", from);
     for (int i = 0; i < 2; i++)
         free(gathered[i]);
 }

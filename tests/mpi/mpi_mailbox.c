@@ -134,6 +134,46 @@ START_TEST(near_and_far_peers_read_the_same)
 }
 END_TEST
 
+/* What writing a message to the right neighbour has told of plain stores, from what is known before: 0: nothing.  The
+ * other's mail is taken, too. */
+static int8_t told_by_writing(struct distance before, const unsigned char *out, size_t count, bool *all)
+{
+    struct distance *distance = mailbox_distance(mailbox, right);
+
+    *distance = before;
+    *all = post(TAG, out, count) && *all;
+    before = *distance;
+    *all = next_is(TAG, 0, count) && *all;
+    settle();
+    return before.stored.quick;
+}
+
+/* Where the looks do not say near, and a trial is due, long messages are; one that somebody interrupted tells nothing.
+ */
+START_TEST(plain_stores_are_timed)
+{
+    enum { BYTES = 70003, BRIEF = 8000, MANY = 50, DUE = 255 };
+    const struct distance due = {.near = -2, .stored.others = DUE};
+    const struct distance not_due = {.near = -2};
+    const struct distance near = {.near = 4, .stored.others = DUE};
+    unsigned char *out = malloc(BYTES);
+    bool all = true;
+    int told = 0;
+    int told_else = 0;
+
+    fill(out, BYTES, 0);
+    for (int i = 0; i < MANY; i++) {
+        told += told_by_writing(due, out, BYTES, &all) != 0;
+        told_else += told_by_writing(not_due, out, BYTES, &all) || told_by_writing(near, out, BYTES, &all) ||
+                     told_by_writing(due, out, BRIEF, &all);
+    }
+    free(out);
+    ck_assert(all);
+    ck_assert_int_gt(told, 0);
+    ck_assert_int_eq(told_else, 0);
+}
+END_TEST
+
 /* Lend so many lines (0: send mail) to the right neighbour, who says that reading took so long, as this rank says to
  * the left one; both are returned then.  False: there was no room, or nothing came. */
 static bool lend_and_say(uint64_t lines, uint64_t ns, struct mail *ret)
@@ -440,6 +480,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, each_tag_keeps_its_order);
     tcase_add_test(tests, a_full_mailbox_refuses_until_something_is_taken);
     tcase_add_test(tests, near_and_far_peers_read_the_same);
+    tcase_add_test(tests, plain_stores_are_timed);
     tcase_add_test(tests, a_sender_hears_how_quickly_its_peer_reads);
     tcase_add_test(tests, envelopes_that_lie_are_refused);
     tcase_add_test(tests, an_envelope_never_opens_a_later_message_in_its_slot);
