@@ -5,6 +5,7 @@
 #ifndef COMM_RAW_H
 #define COMM_RAW_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,7 @@ struct raw_call {
     int root;
     void *sent; /* what this member sends, host memory that is written anew before each iteration; NULL: is not */
     size_t sent_bytes;
+    bool meet; /* the members wait for each other before each iteration, when that is written */
 };
 
 struct raw_ops {
@@ -39,7 +41,8 @@ struct raw_ops {
     enum status (*prepare)(struct raw *raw, const struct raw_call *call, int *ret_ways, struct error *err);
     /* "MPI_Allgather".  Lends until the next prepare. */
     const char *(*way)(const struct raw *raw, int way);
-    /* Collective over the members; blocks.  *ret_ns: what the iterations took, without the writing of what is sent. */
+    /* Collective over the members; blocks.  *ret_ns: what the iterations took, without the writing of what is sent and the
+     * meeting. */
     enum status (*run)(struct raw *raw, int way, int iterations, uint64_t *ret_ns, struct error *err);
 };
 

@@ -1,6 +1,6 @@
-/* What is timed is the same loop for all: meet, run once untimed, then some iterations back to back.  Each repeat does
- * this once for every way (ours with each kind of checks, each of the transport's calls), so that a slow spell of the
- * machine falls on all of them.  The first time each way is run, what it brought is compared with what was sent. */
+/* What is timed is the same loop for all: meet, run once untimed, then some iterations.  Each repeat does this once for
+ * every way (ours with each kind of checks, each of the transport's calls), so that a slow spell of the machine falls on
+ * all of them.  The first time each way is run, what it brought is compared with what was sent. */
 #include "launcher/bench_measure.h"
 
 #include <stdio.h>
@@ -88,14 +88,6 @@ void bench_destroy(struct bench *bench)
     tensor_release(bench->names);
     free(bench->counts);
     free(bench);
-}
-
-static enum status meet(struct bench *bench, struct error *err)
-{
-    struct completion *completion = NULL;
-    enum status st = group_barrier(bench->target->group, &completion, err);
-
-    return bench_wait(st, completion, err);
 }
 
 /* What the transport is asked to do while nobody else is in it. */
@@ -189,7 +181,8 @@ static enum status prepare(struct bench *bench, int *ret_ways, struct error *err
                                     .recv_counts = bench->counts,
                                     .bytes = point->bytes,
                                     .sent = sent.bytes,
-                                    .sent_bytes = sent.count};
+                                    .sent_bytes = sent.count,
+                                    .meet = bench_meets(bench)};
     return alone(bench, "preparing plain calls", prepare_raw, &errand, err);
 }
 
@@ -246,7 +239,7 @@ static enum status time_way(struct bench *bench, const struct way *way, int iter
                             struct error *err)
 {
     uint64_t ns = 0;
-    enum status st = meet(bench, err);
+    enum status st = bench_meet(bench, err);
 
     if (st == STATUS_OK)
         st = run_way(bench, way, 1, false, &ns, err);

@@ -26,6 +26,20 @@ struct bench_sent bench_sent(const struct bench *bench)
     return (struct bench_sent){tensor->data, tensor->bytes};
 }
 
+bool bench_meets(const struct bench *bench)
+{
+    return bench->point->bytes && bench->point->operation != OPERATION_BARRIER &&
+           bench->point->operation != OPERATION_FAILURE_AGREEMENT;
+}
+
+enum status bench_meet(struct bench *bench, struct error *err)
+{
+    struct completion *completion = NULL;
+    enum status st = group_barrier(bench->target->group, &completion, err);
+
+    return bench_wait(st, completion, err);
+}
+
 static enum status post(struct bench *bench, struct completion **ret, struct error *err)
 {
     struct tensor *send = bench->send.there;
@@ -104,13 +118,17 @@ static enum status receive_bundle(struct bench *bench, struct route *route, bool
     return st;
 }
 
-/* In host memory, anew, as it is; returns what that took. */
-static uint64_t write_again(void *bytes, size_t count)
+/* What is sent is written anew, and everybody is there; *ret_ns: what that took. */
+static enum status get_ready(struct bench *bench, struct bench_sent sent, uint64_t *ret_ns, struct error *err)
 {
     uint64_t begun = clock_ns();
+    enum status st = STATUS_OK;
 
-    rewrite(bytes, count);
-    return clock_ns() - begun;
+    rewrite(sent.bytes, sent.count);
+    if (bench_meets(bench))
+        st = bench_meet(bench, err);
+    *ret_ns = clock_ns() - begun;
+    return st;
 }
 
 /* first: carry the pattern there and back; later what lies in the bundles travels. */
@@ -119,19 +137,23 @@ static enum status there_and_back(struct bench *bench, bool first, uint64_t *ret
     const struct bench_target *target = bench->target;
     struct route *out = bench->member ? target->back : target->route;
     struct route *in = bench->member ? target->route : target->back;
+    struct bench_sent sent = {NULL, 0};
     struct bundle *bundle = NULL;
+    uint64_t ready_ns = 0;
     uint64_t begun = clock_ns();
     enum status st = fill_bundle(bench, out, first, &bundle, err);
 
     if (st == STATUS_OK && !bench->shuttle)
-        begun += write_again(bundle->tensor[0]->data, bench->point->bytes);
+        sent = (struct bench_sent){bundle->tensor[0]->data, bench->point->bytes};
+    if (st == STATUS_OK)
+        st = get_ready(bench, sent, &ready_ns, err);
     if (st == STATUS_OK && bench->member == 0)
         st = send_bundle(out, bundle, err);
     if (st == STATUS_OK)
         st = receive_bundle(bench, in, first, err);
     if (st == STATUS_OK && bench->member)
         st = send_bundle(out, bundle, err);
-    *ret_ns = clock_ns() - begun;
+    *ret_ns = clock_ns() - begun - ready_ns;
     return st;
 }
 
@@ -139,13 +161,12 @@ static enum status there_and_back(struct bench *bench, bool first, uint64_t *ret
 static enum status together(struct bench *bench, bool first, uint64_t *ret_ns, struct error *err)
 {
     struct completion *completion = NULL;
-    struct bench_sent sent = bench_sent(bench);
-    uint64_t begun;
-    enum status st;
+    uint64_t begun = 0;
+    enum status st = get_ready(bench, bench_sent(bench), ret_ns, err);
 
-    rewrite(sent.bytes, sent.count);
     begun = clock_ns();
-    st = post(bench, &completion, err);
+    if (st == STATUS_OK)
+        st = post(bench, &completion, err);
     if (first && st == STATUS_OK)
         (void)snprintf(bench->algorithm, sizeof bench->algorithm, "%s", group_algorithm(completion));
     st = bench_wait(st, completion, err);

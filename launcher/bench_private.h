@@ -40,8 +40,15 @@ struct bench_sent {
 
 struct bench_sent bench_sent(const struct bench *bench);
 
+/* Whether the members meet before each iteration: writing what is sent takes some of them longer, and the others' wait
+ * for those is not the operation's.  The same on all members. */
+bool bench_meets(const struct bench *bench);
+
+/* Wait for the target's members.  Collective; statuses of a barrier. */
+enum status bench_meet(struct bench *bench, struct error *err);
+
 /* The case by Ferry, so many times; what is sent is written anew each time.  first: with the pattern, for comparing
- * what comes.  *ret_ns: what that took, without the writing.  Statuses of the operation. */
+ * what comes.  *ret_ns: what that took, without the writing and the meeting.  Statuses of the operation. */
 enum status bench_ours(struct bench *bench, int iterations, bool first, uint64_t *ret_ns, struct error *err);
 
 #endif

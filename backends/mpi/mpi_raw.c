@@ -338,8 +338,11 @@ static enum status raw_run(struct raw *raw, int way, int iterations, uint64_t *r
         uint64_t begun;
 
         rewrite(raw->call.sent, raw->call.sent_bytes);
+        if (raw->call.meet)
+            code = MPI_Barrier(raw->comm);
         begun = clock_ns();
-        code = raw->ways[way].call(raw);
+        if (code == MPI_SUCCESS)
+            code = raw->ways[way].call(raw);
         *ret_ns += clock_ns() - begun;
     }
     return mpi_status(code, raw->ways[way].name, err);

@@ -4,8 +4,8 @@
  *   mpirun -n 2 bench_floor [REPEATS]
  *
  * read: each copies the other's part out of the other's memory, as lent tensors travel.  pack: each writes its part
- * into a shared box, which the other unpacks.  Both put their own part to its place while they wait.  What is sent is
- * written anew before each iteration, outside of the time.  Medians of interleaved repeats, each the slower rank's; "of
+ * into a shared box, which the other unpacks.  Both put their own part to its place while they wait.  Before
+ * each iteration what is sent is written anew and both meet, outside of the time.  Medians of interleaved repeats, each the slower rank's; "of
  * MPI" is MPI's time over the quicker loop's: nobody who copies with one core a process can be faster than MPI by more.
  */
 #include <mpi.h>
@@ -119,6 +119,7 @@ static double run_way(struct floor *f, int way, int iterations)
         uint64_t begun;
 
         rewrite(f->own->send, f->run * f->rows);
+        (void)MPI_Barrier(MPI_COMM_WORLD);
         begun = clock_ns();
         ways[way](f);
         ns += clock_ns() - begun;
