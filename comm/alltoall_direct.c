@@ -95,8 +95,8 @@ static enum status receive_from(struct collective *work, int from, int round, st
 
 static enum status begin(struct collective *work, int round, bool *ret_more, struct error *err)
 {
-    int rounds = 0;
-    enum status st = count_rounds(work, &rounds, err);
+    int rounds = 1;
+    enum status st = round ? count_rounds(work, &rounds, err) : STATUS_OK;
 
     *ret_more = st == STATUS_OK && round < rounds;
     if (!*ret_more)

@@ -299,9 +299,10 @@ static bool collective_let_go(struct completion *completion)
 static bool make_lists(struct collective *work, size_t members)
 {
     work->peers = calloc(2 * members, sizeof *work->peers);
+    work->works = calloc(4 * members, sizeof(struct work *));
     work->even = calloc(members, sizeof *work->even);
     work->words = calloc(members, 8);
-    return work->peers && work->even && work->words;
+    return work->peers && work->works && work->even && work->words;
 }
 
 struct collective *collective_take(struct group *group)
@@ -319,6 +320,7 @@ struct collective *collective_take(struct group *group)
                                     .receives = work->receives,
                                     .capacity = work->capacity,
                                     .peers = work->peers,
+                                    .works = work->works,
                                     .even = work->even,
                                     .words = work->words,
                                     .from = work->from,
@@ -337,6 +339,7 @@ void collective_free(struct collective *work)
     free(work->sends);
     free(work->receives);
     free(work->peers);
+    free(work->works);
     free(work->even);
     free(work->words);
     layout_done(&work->from);

@@ -90,7 +90,8 @@ struct collective {
     struct framed_send *sends;       /* [capacity] */
     struct framed_receive *receives; /* [capacity]; .payload is read in end */
     int capacity;
-    int *peers; /* [2 * size] world ranks of sends, in order */
+    int *peers;          /* [2 * size] world ranks of sends, in order */
+    struct work **works; /* [4 * size] of sends: two to each of those, from one operation to the next */
     int peer_count;
 };
 

@@ -98,6 +98,8 @@ static enum status open_send(struct collective *work, const int *members, int co
     send->tag = work->group->spec.id;
     send->peers = work->peers + work->peer_count;
     send->peer_count = count;
+    send->works = work->works + 2 * work->peer_count;
+    memset(send->works, 0, 2 * (size_t)count * sizeof *send->works);
     for (int i = 0; i < count; i++)
         work->peers[work->peer_count + i] = work->group->spec.members[members[i]];
     send->detached = lie == LIE_APART && detaches(work, part);
@@ -115,7 +117,7 @@ static enum status open_send(struct collective *work, const int *members, int co
         memcpy(send->payload, bytes, part->bytes);
     work->peer_count += count;
     work->send_count++;
-    return framed_send_init(send, err);
+    return STATUS_OK;
 }
 
 enum status collective_send(struct collective *work, const int *members, int count, const struct part *part,

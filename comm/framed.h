@@ -42,10 +42,9 @@ struct framed_send {
     bool near;               /* of room: written by plain stores, else past the cache */
     struct memory *device;   /* payload lies there (borrowed); NULL: the host may touch it */
     bool headroom;           /* TENSOR_HEADROOM bytes in front of it are the message's: nobody else's are there */
-    struct work **own_works; /* [peer_count] the caller's memory for works (borrowed); NULL, or detached: allocated */
+    struct work **works;     /* [peer_count, of detached headers as many more] the caller's memory (borrowed) */
 
     /* Inside. */
-    struct work **works; /* [peer_count], NULL where ended; of detached headers as many more */
     int open_works;
     size_t done_bytes; /* of pieces that have ended */
     bool started;
@@ -95,8 +94,6 @@ struct framed_receive {
     unsigned char saved[FRAME_MAX_BYTES];
 };
 
-/* Room for works.  STATUS_NOMEM. */
-enum status framed_send_init(struct framed_send *send, struct error *err);
 /* Let the payload lie where the transport has room for the whole message: then it is written once, before the first
  * step, and not read; a send that is not posted ends the session.  After the fields of frame, peers and payload_bytes
  * are set.  False: there is none. */

@@ -15,19 +15,6 @@ static int work_count(const struct framed_send *send)
     return send->detached && !send->lent.rows ? 2 * send->peer_count : send->peer_count;
 }
 
-enum status framed_send_init(struct framed_send *send, struct error *err)
-{
-    if (send->own_works && !send->detached) {
-        send->works = send->own_works;
-        memset(send->works, 0, (size_t)send->peer_count * sizeof *send->works);
-        return STATUS_OK;
-    }
-    send->works = calloc((size_t)work_count(send), sizeof *send->works);
-    if (!send->works)
-        return error_set(err, STATUS_NOMEM, "messages to %d ranks", send->peer_count);
-    return STATUS_OK;
-}
-
 bool framed_send_room(struct framed_send *send, struct session *session)
 {
     size_t header = frame_bytes(&send->frame);
@@ -230,8 +217,6 @@ bool framed_send_let_go(struct framed_send *send, struct session *session)
 
 void framed_send_done(struct framed_send *send)
 {
-    if (send->works != send->own_works)
-        free(send->works);
     send->works = NULL;
     framed_leave_way(&send->way, &send->payload);
 }

@@ -72,14 +72,17 @@ static enum status count_rounds(const struct collective *work, int *ret, struct 
     return STATUS_OK;
 }
 
-static enum status send_own(struct collective *work, struct rows rows, struct error *err)
+static enum status send_own(struct collective *work, int round, struct error *err)
 {
+    struct rows rows = piece_of(work, work->rank, round);
     struct part part = piece_part(work, work->rank, rows);
     uint64_t start = own_start(work);
     bool together = rows.count <= 1 || work->send_slab.extent == part.send_count;
     unsigned char *payload = NULL;
     enum status st = STATUS_OK;
 
+    if (round && !rows.count)
+        return STATUS_OK;
     if (together)
         return collective_send_all_from(work, &part, slab_at(&work->send_slab, work->send->data, start, rows), err);
     st = collective_send_all_apart(work, &part, &payload, err);
@@ -90,18 +93,17 @@ static enum status send_own(struct collective *work, struct rows rows, struct er
 
 static enum status begin(struct collective *work, int round, bool *ret_more, struct error *err)
 {
-    struct rows mine = piece_of(work, work->rank, round);
-    int rounds = 0;
-    enum status st = count_rounds(work, &rounds, err);
+    int rounds = 1;
+    enum status st = round ? count_rounds(work, &rounds, err) : STATUS_OK;
 
     *ret_more = st == STATUS_OK && round < rounds;
     if (!*ret_more)
         return st;
-    CHECK(rounds == 1 || !work->folded);
+    CHECK(!round || !work->folded);
     if (!round)
         st = lend_own(work, err);
-    if (st == STATUS_OK && (!round || mine.count) && !collective_all_in(work, work->lent_to))
-        st = send_own(work, mine, err);
+    if (st == STATUS_OK && !collective_all_in(work, work->lent_to))
+        st = send_own(work, round, err);
     for (int i = 0; i < work->size && st == STATUS_OK; i++) {
         struct rows rows = piece_of(work, i, round);
         struct part part = piece_part(work, i, rows);

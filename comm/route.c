@@ -353,7 +353,6 @@ static struct transfer *create_transfer(struct route *route, const struct work_k
     transfer->receive.way = NULL;
     for (int t = 0; kind->posted && t < route->spec.tensor_count; t++) {
         transfer->sends[t].works = NULL;
-        transfer->sends[t].own_works = NULL;
         transfer->sends[t].way = NULL;
     }
     transfer->completion.session = route->lane.session;
@@ -378,12 +377,11 @@ static enum status check_bundle(const struct route *route, const struct bundle *
     return route_schema_shapes(&route->spec, shapes, err);
 }
 
-static enum status init_sends(struct transfer *transfer, struct error *err)
+static void init_sends(struct transfer *transfer)
 {
     const struct route *route = transfer->route;
-    enum status st = STATUS_OK;
 
-    for (int t = 0; t < route->spec.tensor_count && st == STATUS_OK; t++) {
+    for (int t = 0; t < route->spec.tensor_count; t++) {
         struct tensor *tensor = transfer->bundle->tensor[t];
         struct framed_send *send = &transfer->sends[t];
 
@@ -396,11 +394,10 @@ static enum status init_sends(struct transfer *transfer, struct error *err)
         send->payload_bytes = tensor->bytes;
         send->device = memory_device(tensor->memory);
         send->headroom = true;
-        send->own_works = &transfer->works[t];
+        send->works = &transfer->works[t];
+        transfer->works[t] = NULL;
         transfer->completion.bytes += tensor->bytes;
-        st = framed_send_init(send, err);
     }
-    return st;
 }
 
 enum status route_send(struct route *route, struct bundle *bundle, uint64_t epoch, struct completion **ret,
@@ -424,14 +421,13 @@ enum status route_send(struct route *route, struct bundle *bundle, uint64_t epoc
         st = session_admit(session, &skip, err);
     transfer->completion.sequence = route->sequence;
     transfer->bundle = bundle;
-    if (st == STATUS_OK)
-        st = init_sends(transfer, err);
     if (st != STATUS_OK) {
         transfer->bundle = NULL;
         destroy(&transfer->completion);
         session_unlock(session);
         return st;
     }
+    init_sends(transfer);
     REQUIRE(bundle_pool_lent(transfer->bundle), "a bundle is sent that is not lent: it was returned or sent before");
     bundle_pool_send(transfer->bundle);
     route->sequence++;

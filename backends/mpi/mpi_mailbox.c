@@ -14,7 +14,7 @@
  *
  * Pages of a mailbox were read last by another core.  Where the two share a cache plain stores are the quickest; where
  * they do not, stores past the cache are (base/stream.h), by as much.  Which holds is measured (mpi_distance.h): the
- * state of a slot is a line that the peer wrote last, and tells by how long it takes to come; and plain stores tell
+ * state of a slot with mail is a line that the peer wrote last, and tells by how long it takes to come; and plain stores tell
  * themselves by how long they take. */
 #include "backends/mpi/mpi_mailbox.h"
 
@@ -208,7 +208,7 @@ static void hear(struct mailbox *mailbox, int slot)
 }
 
 /* Take back what receivers have emptied.  The first look is enough to know how near one is, unless it is the second at
- * that line: whoever sent a message without room looks for himself whether it was read. */
+ * that line: whoever sent a message without room looks for himself whether it was read, and hears how quickly. */
 static void reclaim(struct mailbox *mailbox)
 {
     bool look = true;
@@ -350,14 +350,15 @@ enum status mailbox_match(struct mailbox *mailbox, int peer, uint32_t tag, const
     if (mail->bytes > MAILBOX_MOST_BYTES || mail->unit > UNITS || (size_t)units_of(mail->bytes) > UNITS - mail->unit)
         return error_set(err, STATUS_CORRUPT, "rank %d says that %" PRIu64 " bytes lie at unit %" PRIu32, peer,
                          mail->bytes, mail->unit);
-    begun = clock_ns();
+    begun = mail->bytes ? clock_ns() : 0;
     if (mail->slot >= SLOTS || !mail->number ||
         !atomic_compare_exchange_strong_explicit(&mailbox->boxes[peer]->slots[mail->slot].state, &state,
                                                  slot_matched(mail->number), memory_order_acquire,
                                                  memory_order_relaxed))
         return error_set(err, STATUS_CORRUPT, "rank %d sent word of a message with tag %" PRIu32 " that is not there",
                          peer, tag);
-    looked(mailbox, peer, begun);
+    if (mail->bytes)
+        looked(mailbox, peer, begun);
     return STATUS_OK;
 }
 
@@ -392,13 +393,10 @@ void mailbox_lends(struct mailbox *mailbox, const struct mail *mail, uint64_t li
 
 bool mailbox_is_returned(struct mailbox *mailbox, const struct mail *mail)
 {
-    uint64_t begun = clock_ns();
-
     if (!mailbox->held[mail->slot] || mailbox->numbers[mail->slot] != mail->number)
         return true;
     if (!is_emptied(mailbox, (int)mail->slot))
         return false;
-    looked(mailbox, mailbox->peers[mail->slot], begun);
     hear(mailbox, (int)mail->slot);
     return true;
 }

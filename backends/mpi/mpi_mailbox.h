@@ -77,7 +77,7 @@ size_t mailbox_read(const struct mailbox *mailbox, int peer, const struct mail *
 /* This message, which has no room, lends its receiver so many lines; not sent yet.  How quickly he reads them is taken
  * to heart once, when the message is seen to be returned. */
 void mailbox_lends(struct mailbox *mailbox, const struct mail *mail, uint64_t lines);
-/* Has the receiver of this message, which has no room, returned it?  This look, too, tells how near it is. */
+/* Has the receiver of this message, which has no room, returned it? */
 bool mailbox_is_returned(struct mailbox *mailbox, const struct mail *mail);
 
 /* Where a matched message lies, until it is returned: then its room is its sender's again.  read_ns: what reading took
