@@ -60,8 +60,9 @@ static enum status send_to(struct collective *work, int to, int round, struct er
 
     if (!round) {
         struct part whole = piece_part(work, count, layout_count(&work->from, to), slab_rows(&work->recv_slab));
+        struct runs runs = slab_runs(&work->send_slab, work->send->data, work->to.start[to], count);
 
-        st = collective_lend(work, to, &whole, &work->send_slab, work->send->data, work->to.start[to], &lent, err);
+        st = collective_lend(work, to, &whole, &runs, &lent, err);
     }
     if (st != STATUS_OK || lent || !travels(work->lent_to, to, rows, round))
         return st;

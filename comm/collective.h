@@ -133,10 +133,10 @@ enum status collective_send_all_from(struct collective *work, const struct part 
 /* or out of memory that the caller fills before begin returns. */
 enum status collective_send_all_apart(struct collective *work, const struct part *part, unsigned char **ret,
                                       struct error *err);
-/* Lend these rows of the caller's own, count extents of each from start on, all that member gets in all rounds, instead
- * of sending part after part: whole describes it.  *ret: it could be lent, and lent_to says so. */
-enum status collective_lend(struct collective *work, int member, const struct part *whole, const struct slab *slab,
-                            const unsigned char *tensor, uint64_t start, bool *ret, struct error *err);
+/* Lend these runs of the caller's own, all that member gets in all rounds, instead of sending part after part: whole
+ * describes it.  *ret: it could be lent, and lent_to says so. */
+enum status collective_lend(struct collective *work, int member, const struct part *whole, const struct runs *runs,
+                            bool *ret, struct error *err);
 /* Expect one payload from a member, at most one of each a round.  Receives keep the order of these calls. */
 enum status collective_receive(struct collective *work, int member, const struct part *part, struct error *err);
 /* What a member sends apart: it lies at target when end is called, and where the vote is folded in not before every

@@ -218,25 +218,24 @@ static bool is_lendable(const struct collective *work, const struct part *whole)
            whole->bytes <= session->ops->max_message(session->transport) - FRAME_MAX_BYTES;
 }
 
-enum status collective_lend(struct collective *work, int member, const struct part *whole, const struct slab *slab,
-                            const unsigned char *tensor, uint64_t start, bool *ret, struct error *err)
+enum status collective_lend(struct collective *work, int member, const struct part *whole, const struct runs *runs,
+                            bool *ret, struct error *err)
 {
     const struct session *session = work->completion.session;
     int peer = work->group->spec.members[member];
-    struct runs runs = slab_runs(slab, tensor, start, whole->send_count);
     struct framed_send *send = NULL;
     struct work *lent = NULL;
     enum status st = STATUS_OK;
 
     *ret = member < 64 && is_lendable(work, whole) &&
-           (lent = session->ops->reach(session->transport, peer, &runs)) != NULL;
+           (lent = session->ops->reach(session->transport, peer, runs)) != NULL;
     if (!*ret)
         return STATUS_OK;
-    st = open_send(work, &member, 1, whole, LIE_APART, runs.bytes, err);
+    st = open_send(work, &member, 1, whole, LIE_APART, runs->bytes, err);
     if (st != STATUS_OK)
         return st;
     send = &work->sends[work->send_count - 1];
-    send->lent = runs;
+    send->lent = *runs;
     send->lent_work = lent;
     work->lent_to |= UINT64_C(1) << member;
     return STATUS_OK;

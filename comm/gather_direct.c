@@ -44,13 +44,13 @@ static uint64_t own_start(const struct collective *work)
 static enum status lend_own(struct collective *work, struct error *err)
 {
     struct part whole = whole_part(work, work->rank);
+    struct runs runs = slab_runs(&work->send_slab, work->send->data, own_start(work), whole.send_count);
     enum status st = STATUS_OK;
 
     for (int i = 1; i < work->size && st == STATUS_OK; i++) {
         bool lent = false;
 
-        st = collective_lend(work, (work->rank + i) % work->size, &whole, &work->send_slab, work->send->data,
-                             own_start(work), &lent, err);
+        st = collective_lend(work, (work->rank + i) % work->size, &whole, &runs, &lent, err);
     }
     return st;
 }

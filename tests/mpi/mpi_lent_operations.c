@@ -1,4 +1,4 @@
-/* Gathers and exchanges whose parts lie in memory that their member shares: some members', or all.
+/* Gathers, exchanges and broadcasts whose parts lie in memory that their member shares: some members', or all.
  *
  * All communication of a test comes before its first assertion, so that a failing rank stays in step.  Alone, a rank
  * finds that there is nobody to lend to. */
@@ -373,6 +373,69 @@ START_TEST(who_says_that_he_reads_slowly_is_lent_little)
 }
 END_TEST
 
+static unsigned char broadcast_byte(int number, size_t at)
+{
+    return (unsigned char)((size_t)number * 29 + at * 13 + (at >> 8) * 3 + 1);
+}
+
+/* From member root, out of memory that all share, or none.  *ret_lent: messages of this rank. */
+static enum status broadcast_once(int number, int root, size_t bytes, bool shared, int *ret_lent, bool *ret_equal,
+                                  struct error *err)
+{
+    struct shape shape = {1, {bytes}};
+    struct completion *completion = NULL;
+    struct tensor *tensor = NULL;
+    int before = lent;
+    enum status st = tensor_create_in(shared ? world.shared : NULL, DTYPE_U8, &shape, &tensor, err);
+
+    if (st != STATUS_OK)
+        return st;
+    memset(tensor->data, 0xa5, bytes);
+    for (size_t i = 0; world.members[root] == world.rank && i < bytes; i++)
+        tensor->data[i] = broadcast_byte(number, i);
+    session_set_checks(world.session, (enum checks)(number % 3));
+    st = group_broadcast(session_group(world.session, 1), tensor, root, &completion, err);
+    if (st == STATUS_OK)
+        st = completion_wait(completion, DEADLINE_NONE, err);
+    completion_abandon(completion);
+    for (size_t i = 0; i < bytes; i++)
+        *ret_equal = *ret_equal && tensor->data[i] == broadcast_byte(number, i);
+    tensor_release(tensor);
+    *ret_lent = lent - before;
+    return st;
+}
+
+/* With each kind of checks; 300 KB are voted on ahead.  Where all is lent, each other member gets one message from the
+ * root, and from nobody else; else some of them are mailed. */
+START_TEST(broadcasts_bring_what_the_root_has)
+{
+    static const size_t sizes[] = {16384, 65540, 300001};
+    enum { SIZES = sizeof sizes / sizeof *sizes, EACH = 3, MOST = 64 * SIZES * EACH };
+    static int counts[2][MOST];
+    struct error err = {0};
+    enum status st = STATUS_OK;
+    int cases = world.size * SIZES * EACH;
+    bool equal = true;
+
+    untold = 0;
+    draws = !world.lend_all;
+    for (int i = 0; i < 2 * cases && st == STATUS_OK; i++)
+        st = broadcast_once(i / 2, i / 2 / EACH / SIZES, sizes[i / 2 / EACH % SIZES], i % 2, &counts[i % 2][i / 2],
+                            &equal, &err);
+    draws = false;
+    ck_assert_msg(st == STATUS_OK, "%s", err.text);
+    ck_assert(equal);
+    ck_assert_int_eq(untold, 0);
+    for (int i = 0; i < cases; i++) {
+        bool is_root = world.members[i / EACH / SIZES] == world.rank;
+
+        ck_assert_int_eq(counts[0][i], 0);
+        if (world.lend_all)
+            ck_assert_int_eq(counts[1][i], is_root && !is_alone() ? world.size - 1 : 0);
+    }
+}
+END_TEST
+
 /* More parts lent than can be told of, to members that ask for the last first. */
 START_TEST(more_gathers_than_can_be_lent_wait_for_nothing)
 {
@@ -462,6 +525,7 @@ static int try_operations(void)
         st = build(&err);
     tcase_set_timeout(tests, 100);
     tcase_add_test(tests, gathers_and_exchanges_bring_what_was_sent);
+    tcase_add_test(tests, broadcasts_bring_what_the_root_has);
     if (world.lend_all) {
         tcase_add_test(tests, whole_parts_are_lent_once_to_each_member);
         tcase_add_test(tests, members_with_other_rows_find_the_same_lent_and_mailed);
