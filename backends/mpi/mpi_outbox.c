@@ -8,7 +8,8 @@ enum {
     /* Longer messages are announced when this much of them is written.  Shorter ones are there as soon as they are
      * announced, so that they can be lent as they lie; comm unpacks pieces of 128 KiB there. */
     EARLY_BYTES = 147456,
-    FIRST_BYTES = 32768
+    FIRST_BYTES = 32768,
+    LENT_LEAST_BYTES = 16384 /* what is less is sooner sent by a copy, which leaves its sender free */
 };
 
 /* There is room for the message: the beginning of it, its envelope, and then the rest of it. */
@@ -41,6 +42,11 @@ static bool post_mail(struct transport *transport, struct work *work)
     return true;
 }
 
+bool outbox_lends_to(const struct transport *transport, int peer)
+{
+    return transport->lends_all || distance_lends(mailbox_distance(transport->mailbox, peer));
+}
+
 bool outbox_lend(struct transport *transport, struct work *work, const struct lent *lent)
 {
     if (!mailbox_reserve(transport->mailbox, work->peer, 0, &work->mail))
@@ -51,13 +57,14 @@ bool outbox_lend(struct transport *transport, struct work *work, const struct le
     return true;
 }
 
-/* Too long for the mailbox, but in memory that the peer can read?  Then it is lent as a whole. */
+/* In memory that the peer can read, and too long for the mailbox, or sooner read there?  Then it is lent as a whole. */
 static bool lend_long(struct transport *transport, struct work *work)
 {
     const struct runs whole = {.bytes = work->bytes, .run = work->count, .stride = work->count, .rows = 1};
     struct lent lent;
 
-    return work->count > MAILBOX_MOST_BYTES && lending_reaches(&transport->lending, work->peer, &whole, &lent) &&
+    return work->count >= LENT_LEAST_BYTES && lending_reaches(&transport->lending, work->peer, &whole, &lent) &&
+           (work->count > MAILBOX_MOST_BYTES || outbox_lends_to(transport, work->peer)) &&
            outbox_lend(transport, work, &lent);
 }
 

@@ -14,6 +14,9 @@ enum status outbox_send_short(struct transport *transport, int peer, uint32_t ta
 /* Post work's message (peer, tag, bytes, count; bytes borrowed until the work is done), or let it wait.  Does not
  * block.  STATUS_CORRUPT: the same.  The statuses of MPI's codes.  Then nothing is under way. */
 enum status outbox_send(struct transport *transport, struct work *work, struct error *err);
+/* It can be lent.  Is it quicker for this peer to read what lies here than what was copied to its mailbox?  Asked once
+ * for each message. */
+bool outbox_lends_to(const struct transport *transport, int peer);
 /* Work is to be a message that is lent (lent: where it lies), and is not sent yet.  False: there is no slot now by
  * which its end could be known.  It must not wait for one: what holds them may wait for this very message. */
 bool outbox_lend(struct transport *transport, struct work *work, const struct lent *lent);

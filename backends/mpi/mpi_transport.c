@@ -97,19 +97,13 @@ static enum status mpi_send(struct transport *transport, int peer, uint32_t tag,
     return STATUS_OK;
 }
 
-/* It can be lent.  Is it quicker for this peer to read what lies here than what was copied to its mailbox? */
-static bool lends_to(const struct transport *transport, int peer)
-{
-    return transport->lends_all || distance_lends(mailbox_distance(transport->mailbox, peer));
-}
-
 static struct work *mpi_reach(struct transport *transport, int peer, const struct runs *runs)
 {
     struct lent lent;
     struct work *work = NULL;
 
     if (!post_reaches(transport->post, peer) || !lending_reaches(&transport->lending, peer, runs, &lent) ||
-        !lends_to(transport, peer) || !(work = work_take(transport, -1)))
+        !outbox_lends_to(transport, peer) || !(work = work_take(transport, -1)))
         return NULL;
     work->peer = peer;
     if (outbox_lend(transport, work, &lent))

@@ -5,8 +5,9 @@
  *
  * read: each copies the other's part out of the other's memory, as lent tensors travel.  pack: each writes its part
  * into a shared box, which the other unpacks.  Both put their own part to its place while they wait.  Before
- * each iteration what is sent is written anew and both meet, outside of the time.  Medians of interleaved repeats, each the slower rank's; "of
- * MPI" is MPI's time over the quicker loop's: nobody who copies with one core a process can be faster than MPI by more.
+ * each iteration what is sent is written anew and both meet, outside of the time.  Medians of interleaved repeats, each
+ * the slower rank's; "of MPI" is MPI's time over the quicker loop's: nobody who copies with one core a process can be
+ * faster than MPI by more.
  */
 #include <mpi.h>
 #include <stdatomic.h>
