@@ -6,6 +6,7 @@
  * there once more, compiled for it. */
 #include "base/runs.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -15,7 +16,8 @@ enum {
     LINE = 64,
     SHORT_BYTES = 4096,
     AHEAD_BYTES = 2048, /* enough lines are then under way where one takes 100 ns */
-    AHEAD_LEAST = 32    /* the runs of a line are not worth asking for one by one */
+    AHEAD_LEAST = 32,   /* the runs of a line are not worth asking for one by one */
+    LARGE_BYTES = 2 << 20
 };
 
 /* Inlined, so that what is a constant where it is called is one to the compiler, and that it is compiled for the
@@ -25,20 +27,32 @@ enum {
 /* One register of AVX2, two of SSE2. */
 typedef unsigned char lane __attribute__((vector_size(LANE), aligned(1), may_alias));
 
-/* Bytes from a run to the one that is read AHEAD_BYTES later, or next; 0: nothing is asked for. */
-INLINED size_t bytes_ahead(size_t from_stride, size_t run)
+/* What is asked for while a run is copied. */
+struct asking {
+    size_t ahead; /* bytes from what is copied to it; 0: nothing */
+    bool aside;   /* it is not to take the second cache's room */
+};
+
+/* AHEAD_BYTES later, or in the next run.  By the second cache, where more can be under way than to the first; but where
+ * all that is copied has no room there, that is left to what this core reads or writes again. */
+INLINED struct asking ask_for(size_t to_stride, size_t from_stride, size_t run, size_t rows)
 {
-    if (run < AHEAD_LEAST || run > SHORT_BYTES)
-        return 0;
-    return run < AHEAD_BYTES ? AHEAD_BYTES / run * from_stride : from_stride;
+    struct asking ret = {.aside = (to_stride + from_stride) * rows >= LARGE_BYTES};
+
+    if (run >= AHEAD_LEAST && run <= SHORT_BYTES)
+        ret.ahead = run < AHEAD_BYTES ? AHEAD_BYTES / run * from_stride : from_stride;
+    return ret;
 }
 
-/* Nothing is touched where it lies, which may be behind the last run.  To the second cache, where more can be under way
- * than to the first. */
-INLINED void ask(const unsigned char *in, size_t ahead)
+/* Nothing is touched where it lies, which may be behind the last run. */
+INLINED void ask(const unsigned char *in, const struct asking *asking)
 {
-    if (ahead)
-        __builtin_prefetch((const void *)((uintptr_t)in + ahead), 0, 2);
+    const void *at = (const void *)((uintptr_t)in + asking->ahead);
+
+    if (asking->ahead && asking->aside)
+        __builtin_prefetch(at, 0, 0);
+    else if (asking->ahead)
+        __builtin_prefetch(at, 0, 2);
 }
 
 INLINED void copy_lanes(unsigned char *restrict out, const unsigned char *restrict in, size_t bytes)
@@ -51,13 +65,13 @@ INLINED void copy_lanes(unsigned char *restrict out, const unsigned char *restri
 INLINED void copy_fixed(unsigned char *restrict to, size_t to_stride, const unsigned char *restrict from,
                         size_t from_stride, size_t run, size_t rows)
 {
-    size_t ahead = bytes_ahead(from_stride, run);
+    const struct asking asking = ask_for(to_stride, from_stride, run, rows);
 
     for (size_t i = 0; i < rows; i++) {
         unsigned char *out = to + i * to_stride;
         const unsigned char *in = from + i * from_stride;
 
-        ask(in, ahead);
+        ask(in, &asking);
         if (run % LANE)
             memcpy(out, in, run);
         else
@@ -69,13 +83,13 @@ INLINED void copy_fixed(unsigned char *restrict to, size_t to_stride, const unsi
 INLINED void copy_some(unsigned char *restrict to, size_t to_stride, const unsigned char *restrict from,
                        size_t from_stride, size_t run, size_t rows, size_t blocks)
 {
-    size_t ahead = bytes_ahead(from_stride, run);
+    const struct asking asking = ask_for(to_stride, from_stride, run, rows);
 
     for (size_t i = 0; i < rows; i++) {
         unsigned char *out = to + i * to_stride;
         const unsigned char *in = from + i * from_stride;
 
-        ask(in, ahead);
+        ask(in, &asking);
         for (size_t k = 0; k < blocks; k++)
             memcpy(out + k * BLOCK, in + k * BLOCK, BLOCK);
         memcpy(out + run - BLOCK, in + run - BLOCK, BLOCK);
@@ -86,7 +100,7 @@ INLINED void copy_some(unsigned char *restrict to, size_t to_stride, const unsig
 INLINED void copy_lines(unsigned char *restrict to, size_t to_stride, const unsigned char *restrict from,
                         size_t from_stride, size_t run, size_t rows)
 {
-    size_t ahead = bytes_ahead(from_stride, run);
+    const struct asking asking = ask_for(to_stride, from_stride, run, rows);
 
     for (size_t i = 0; i < rows; i++) {
         unsigned char *out = to + i * to_stride;
@@ -94,7 +108,7 @@ INLINED void copy_lines(unsigned char *restrict to, size_t to_stride, const unsi
         size_t at = 0;
 
         for (; at + LINE <= run; at += LINE) {
-            ask(in + at, ahead);
+            ask(in + at, &asking);
             copy_lanes(out + at, in + at, LINE);
         }
         for (; at + BLOCK < run; at += BLOCK)
