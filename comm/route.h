@@ -33,7 +33,8 @@ enum status route_after(struct route *route, struct completion *completion, stru
 enum status route_acquire(struct route *route, struct bundle **ret, struct error *err);
 
 /* Post the bundle (its tensors' present shapes must fit the schema).  Does not block.  Takes bundle, back to the
- * pool at completion.  epoch: the step; carried and compared. */
+ * pool at completion, which may come only when the receiver has read it: two ranks that both wait for what they send
+ * before they post what they receive may wait for each other.  epoch: the step; carried and compared. */
 enum status route_send(struct route *route, struct bundle *bundle, uint64_t epoch, struct completion **ret,
                        struct error *err);
 

@@ -454,7 +454,8 @@ FERRY_API enum ferry_status ferry_acquire(struct ferry_route *route, struct ferr
                                           struct ferry_error *error);
 
 /* Sender: post the bundle with its tensors' present shapes.  Takes bundle.  step is carried and compared; it must not
- * fall.
+ * fall.  The completion may end only when the receiver has the bundle: post what a peer's send waits for before waiting
+ * for one's own.
  *
  * FERRY_INVALID  a shape is not what the file says: the first is named; or step is less than the one before, or
  *                FERRY_ANY_STEP.  bundle is still the caller's
