@@ -20,7 +20,7 @@
 #include "base/rewrite.h"
 #include "base/runs.h"
 
-enum { MOST = 1 << 20, BATCH = 26 << 20, WAYS = 4, MOST_REPEATS = 199, LINE = 64, PAGE = 4096 };
+enum { MOST = 16 << 20, BATCH = 26 << 20, LEAST_ITERATIONS = 4, WAYS = 4, MOST_REPEATS = 199, LINE = 64, PAGE = 4096 };
 
 /* Of each rank, in the window. */
 struct half {
@@ -156,6 +156,7 @@ static int measure(struct floor *f, size_t run, size_t bytes, int repeats)
     static double us[WAYS][MOST_REPEATS];
     double mpi;
     double bare;
+    int iterations = (int)(BATCH / bytes) + LEAST_ITERATIONS;
     int right = 1;
 
     f->run = run;
@@ -168,7 +169,7 @@ static int measure(struct floor *f, size_t run, size_t bytes, int repeats)
     }
     for (int r = 0; r < repeats; r++) {
         for (int way = 0; way < WAYS; way++)
-            us[way][r] = run_way(f, way, (int)(BATCH / bytes));
+            us[way][r] = run_way(f, way, iterations);
     }
     for (int way = 0; way < WAYS; way++)
         qsort(us[way], (size_t)repeats, sizeof us[way][0], compare);
@@ -214,7 +215,7 @@ static MPI_Win open_window(struct floor *f)
 int main(int argc, char **argv)
 {
     static const size_t runs[] = {64, 1024};
-    static const size_t sizes[] = {65536, 262144, 1048576};
+    static const size_t sizes[] = {65536, 262144, 1048576, 4194304, 16777216};
     struct floor f = {.recv = aligned_alloc(4096, MOST)};
     int repeats = argc > 1 ? atoi(argv[1]) : 21;
     int wrong = 0;
